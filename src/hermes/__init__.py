@@ -1,25 +1,25 @@
 """Hermes routes messages, remembers exactly what every model saw, and hands you on-policy training data from it.
 
-The map, in the order a message travels:
+The map, in reading order: a room imports only rooms above it.
 
     graph          the message graph: edited like a list, keeps what every model saw (standard library only)
-    trajectories   training data out of graphs, with a ledger that proves it; compression and batch runs
+    trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
     turn           what flows through the router: a message in, an answer out
-    tasks          how a task is ended for certain
-    ports          what Hermes needs from the world, as Protocols
+    tasks          ends asyncio tasks, also where a cancellation gets lost
+    ports          what Hermes needs from stores, models and platforms, as Protocols
     router         how a message is taken in, its ten steps, and how the answer leaves
-    soul           what Hermes knows about a user, and how it comes to know it
+    soul           what Hermes knows about a user, and how it learns it
     gateway        every model call: who may call, which backend answers, what it costs
     tools          what a model may do: registry, executor, gate, the concierge's tools, MCP servers
     delivery       how an answer reaches its platform: tries, breaker, receipts, dead letters
-    channels       each platform's way to speak: WhatsApp, Telegram, Instagram
-    backends       each vendor's way to be asked, and models on this machine
-    stores         the ports on PostgreSQL and Redis, and these servers out of wheels
-    testing        Hermes in memory, for users' own tests
+    channels       each platform's format: WhatsApp, Telegram, Instagram
+    backends       each model vendor's API, and models on this machine
+    stores         the ports on PostgreSQL and Redis, and both servers as Python wheels
+    testing        stores and a router in memory, for users' own tests
     ops            logs, metrics, alerts, the event loop's heartbeat
     config         settings, read once from hermes.toml and HERMES_* variables
-    app            the composition root: which adapter stands behind which port
-    web            the HTTP face: the API, webhooks, the chat page, health and metrics
+    app            the composition root: which adapter implements which port
+    web            the HTTP server: the API, webhooks, the chat page, health and metrics
     terminal       a message graph, drawn in the terminal
     demo           the guided tour, and strict fakes of the platforms
     cli            the command `hermes`

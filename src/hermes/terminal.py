@@ -1,4 +1,4 @@
-"""Draw a message graph in the terminal: the current list, each kept version as far as it differs, chats inside their messages."""
+"""Draw a message graph in the terminal: the current list, the messages in which each kept version differs, chats inside their messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hermes.graph.node import Node
 
 ROLE_ICONS = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 UNSAFE_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What must not reach a terminal: control characters, marks that turn the direction of writing, halves of a character."""
+"""Characters that must not reach a terminal: control characters, marks that change the writing direction, half surrogate pairs."""
 
 
 def graph_tree(graph: MessageGraph, title: str = "conversation", levels: int = 8) -> Tree:
-    """Return a Rich tree; sampled messages are green, copies and authored ones plain, what an older version shares is left out.
+    """Return a Rich tree. Sampled messages are green, copies and authored ones plain. Of an older version only its own messages are drawn.
 
-    Chats inside chats are drawn `levels` deep, each where it is met first."""
+    Chats inside chats are drawn `levels` deep, each one once."""
     return _draw(graph, title, levels, set())
 
 
@@ -29,7 +29,7 @@ def one_line(text: str) -> str:
 
 
 def _draw(graph: MessageGraph, title: str, levels: int, drawn: set[int]) -> Tree:
-    """Draw a graph; `drawn` collects the chats that are in the picture already."""
+    """Draw a graph; `drawn` collects the chats that are already in the tree."""
     versions = list(graph.versions)
     count = sum(1 for _ in graph.responses())
     counts = ", ".join((_plural(len(graph), "message"), _plural(len(versions), "version"), _plural(count, "response")))
@@ -56,7 +56,7 @@ def _add_messages(tree: Tree, version: Version, start: int, levels: int, drawn: 
         if chat is None:
             continue
         if id(chat.history) in drawn:
-            # Versions share their chats, and so do the chats inside: drawn each time, the picture would double with every level.
+            # Versions share their chats, and so do the chats inside: drawn each time, the tree would double with every level.
             branch.add(Text("the chat that made it, as above", "dim"))
         elif levels:
             drawn.add(id(chat.history))
@@ -88,9 +88,9 @@ def _words(node: Node) -> Iterable[str]:
 
 
 def _shared_length(one: Version, other: Version) -> int:
-    """How many leading messages two versions have in common, the chats attached to them included.
+    """Return how many leading messages two versions have in common, the chats attached to them included.
 
-    An edit of the metadata alone keeps a version, because the old chat's samples would be lost with it."""
+    An edit that only replaces an attached chat keeps a version too, because the old chat's samples would be lost without it."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if not _is_same(left, right)), min(len(one), len(other)))
 

@@ -222,7 +222,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("insert"), PLACES, TEXTS),
     st.tuples(st.just("delete"), PLACES, PLACES),
     st.tuples(st.just("assign"), PLACES, PLACES, st.lists(TEXTS, max_size=3)),
-    st.tuples(st.just("squash"), st.integers(0, 3), st.integers(1, 4), TEXTS),
+    st.tuples(st.just("compact"), st.integers(0, 3), st.integers(1, 4), TEXTS),
     st.tuples(st.just("note"), PLACES, TEXTS),
     st.tuples(st.just("drop_side_data"), PLACES),
     st.tuples(st.just("attach"), st.integers(0, 3)),

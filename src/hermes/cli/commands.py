@@ -50,7 +50,7 @@ def demo(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the demo's graph here, to look at it with: hermes graph FILE")] = None,
 ) -> None:
-    """Play a guided tour of the message graph: a chat, an edit, a squish, a subagent, the picture."""
+    """Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, the picture."""
     console = Console()
     is_watched = sys.stdin is not None and sys.stdin.isatty() and console.is_terminal
     wait = is_watched if is_paced is None else is_paced

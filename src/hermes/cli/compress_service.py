@@ -103,7 +103,7 @@ def save_sessions(wanted: StoredQuery, file: Path) -> int:
                     broken += 1
                 else:
                     lines.write(session.graph.to_json() + "\n")
-        if sessions.forgotten:
-            complain(f"{sessions.forgotten:,} sessions are left out: the people were deleted for whom they are sealed")
+        if sessions.erased_sessions:
+            complain(f"{sessions.erased_sessions:,} sessions are left out: the people were deleted for whom they are sealed")
     draft.rename(file)
     return broken

@@ -32,20 +32,20 @@ class StoredSessions:
 
     def __init__(self, runner: asyncio.Runner, stored: SessionSource, found: Sequence[UUID]) -> None:
         self._runner, self._stored, self._found = runner, stored, found
-        self.forgotten = 0
+        self.erased_sessions = 0
         """How many sessions the last reading left out, because the people were deleted for whom they are sealed."""
 
     @property
     def size(self) -> int:
-        return len(self._found) - self.forgotten
+        return len(self._found) - self.erased_sessions
 
     def __iter__(self) -> Iterator[ExportSession | SourceError]:
-        self.forgotten = 0
+        self.erased_sessions = 0
         for session_id in self._found:
             try:
                 session = self._runner.run(self._stored.read(session_id))
             except (UserErased, NotFound):
-                self.forgotten += 1
+                self.erased_sessions += 1
                 continue
             yield session
 

@@ -161,14 +161,14 @@ def export_command(
     except WorkerDied:
         complain("a worker process was killed, perhaps for want of memory; try fewer --workers")
         raise typer.Exit(1) from None
-    if read.forgotten:
-        complain(f"{read.forgotten:,} sessions are left out: the people were deleted for whom they are sealed")
+    if read.erased_sessions:
+        complain(f"{read.erased_sessions:,} sessions are left out: the people were deleted for whom they are sealed")
     for broken in summary.broken:
         complain(str(broken))
     if not summary.trained:
         complain(f"nothing in this export is trained: {why_nothing(summary)}")
     if is_json:
-        left_out = {"broken": [str(error) for error in summary.broken], "forgotten": read.forgotten}
+        left_out = {"broken": [str(error) for error in summary.broken], "forgotten": read.erased_sessions}
         typer.echo(json.dumps({**summary.manifest, **left_out}))
     else:
         show_summary(summary, out)
@@ -269,7 +269,7 @@ class ExportSource(Protocol):
         ...
 
     @property
-    def forgotten(self) -> int:
+    def erased_sessions(self) -> int:
         """How many sessions were left out because people were deleted."""
         ...
 

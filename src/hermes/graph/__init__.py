@@ -1,8 +1,8 @@
-"""The message graph: a chat history edited like a list that never forgets what a model saw. Standard library only.
+"""The message graph: a chat history that is edited like a list and keeps what every model saw. Standard library only.
 
-Read it in this order: errors, message (shapes, canonical form), call, context (what is sent), node (ids), splice (versions
-as differences), spine (which versions agree how far), history (the state), edit (the rule), redact, response, view, items, commit,
-walk, codec, mermaid, graph (the face), revive (for stores)."""
+Read it in this order: errors, message (shapes, canonical form), call, context (what is sent), node (ids), delta (versions as
+differences), version_tree (how far versions agree), history (the state), edit (the rule), redact, response, view, items, commit,
+traversal, codec, mermaid, graph (the public class), stored_graph (for stores)."""
 
 from hermes.graph.call import CallRecord, PolicySpan
 from hermes.graph.context import Overlay

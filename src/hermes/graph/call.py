@@ -17,10 +17,10 @@ from hermes.graph.errors import CallError, MessageError
 from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, freeze_object, plain_text, thaw
 
 LogprobMode = Literal["raw", "processed"]
-"""Whether logprobs were read before (`raw`) or after (`processed`) temperature, top-p and the like were applied."""
+"""Whether the server read logprobs before (`raw`) or after (`processed`) it applied temperature, top-p and the like."""
 
 SCRIPTED = "scripted"
-"""The `model` of a call that a script answered: no model sampled it, so it is no training data."""
+"""The `model` of a call that a script answered: no model sampled the answer, so it is not training data."""
 
 _JSON_NAME = {"i": "int32", "f": "float32"}
 
@@ -40,9 +40,9 @@ class CallRecord:
     Equal records have equal digests; the digest is part of the response's id, so a changed token is noticed."""
 
     model: str | None = None
-    """What answered, as it names itself; SCRIPTED where a script did. Not what the client asked for."""
+    """The model that answered, as the server names it; SCRIPTED if a script answered. Not the name that the client asked for."""
     policy_version: str | None = None
-    """The weights that sampled, e.g. "step-12"; `policy_spans` where they changed on the way."""
+    """The weights that sampled, e.g. "step-12"; use `policy_spans` if the weights changed during the response."""
     policy_spans: Sequence[PolicySpan] | None = None
     sampling: Mapping[str, Any] | None = None
     """temperature, top_p, seed … as sent."""
@@ -59,17 +59,17 @@ class CallRecord:
     """Digest of the encoded request as it went over the wire."""
     prompt_token_ids: Sequence[int] | None = None
     prompt_derived: bool = False
-    """True where we tokenised the prompt ourselves instead of being told by the server."""
+    """True if Hermes tokenised the prompt itself because the server did not return its token ids."""
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     """One float32 for each of `token_ids`."""
     logprob_mode: LogprobMode | None = None
     sample_id: str | None = None
-    """The caller's own name for this sample (a journal key, a file and line); random where absent."""
+    """The caller's own name for this sample (a journal key, a file and line); the graph makes a random one if it is absent."""
     extra: Mapping[str, Any] | None = None
-    """What else the server returned (routed experts, sampling masks …)."""
+    """Other values that the server returned (routed experts, sampling masks …)."""
     redacted: Mapping[str, str] | None = None
-    """For each part that was erased (`prompt`, `completion`) its digest; the rest can still be checked."""
+    """The digest of each part that was erased (`prompt`, `completion`); the other parts can still be checked."""
     _digest: list[bytes] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class CallRecord:
                     raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
                 put(self, name, plain_text(value))
                 if name != "raw_text" and not _is_unicode(getattr(self, name)):
-                    raise CallError(f"call.{name}", "half a surrogate pair is no text that can name something")
+                    raise CallError(f"call.{name}", "half a surrogate pair cannot be part of a name")
         if self.logprob_mode not in (None, "raw", "processed"):
             raise CallError("call.logprob_mode", f"{self.logprob_mode!r} is neither 'raw' nor 'processed'")
         try:
@@ -101,17 +101,17 @@ class CallRecord:
 
     @property
     def digest(self) -> bytes:
-        """The record's fingerprint, as it was when first asked for (recording a response asks)."""
+        """The record's digest as it was when first read; recording a response reads it."""
         self.seal()
         return self._digest[0]
 
     def seal(self) -> None:
-        """Take the fingerprint now, so that what changes later is noticed."""
+        """Compute the digest now, so that a later change is noticed."""
         if not self._digest:
             self._digest.append(self.compute_digest())
 
     def compute_digest(self) -> bytes:
-        """Fingerprint the record as it stands now. An erased part counts with the digest it had."""
+        """Return the digest of the record as it is now. An erased part counts with the digest it had."""
         record = self.to_dict()
         gone = record.pop("redacted", {})
         parts = {name: {field: record.pop(field) for field in names if field in record} for name, names in _PARTS.items()}
@@ -119,7 +119,7 @@ class CallRecord:
         return digest(b"hermes.call\0" + b"".join(digests) + canonical(record))
 
     def part_digest(self, part: str) -> str:
-        """Return the digest of one part: what an erased part is remembered by."""
+        """Return the digest of one part; it is all that stays of an erased part."""
         record = self.to_dict()
         return digest(canonical({field: record[field] for field in _PARTS[part] if field in record})).hex()
 
@@ -138,7 +138,7 @@ class CallRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallRecord:
-        """Read what `to_dict` wrote; raise CallError with the path to what is wrong."""
+        """Read what `to_dict` wrote; raise CallError with the path to the fault."""
         known = dict(data)
         for name in data:
             if name not in _FIELDS:
@@ -176,22 +176,22 @@ _TEXTS = (
     *("tokenizer", "request_digest", "sample_id"),
 )
 _PARTS = {"prompt": ("prompt_token_ids",), "completion": ("raw_text", "token_ids", "logprobs", "extra")}
-"""What spells out the messages, by where they stand; erased apart from each other."""
+"""The fields that hold text or tokens of the messages, by part. Each part can be erased without the other."""
 
 
 def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
-    """Freeze tool schemas; an empty list is no tools."""
+    """Freeze tool schemas; an empty list becomes None."""
     if tools is None:
         return None
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise MessageError(path, f"expected a list of tool schemas, got {type(tools).__name__}")
-    # A schema that is frozen already is the same one call after call.
+    # The same schemas come with every call: one that is frozen already is taken as it is.
     frozen = FrozenList([tool if type(tool) is FrozenDict else freeze_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
     return frozen or None
 
 
 def check_hex(text: str, path: str) -> None:
-    """Refuse what is not the hexadecimal form of a 32-byte digest."""
+    """Raise CallError unless `text` is the hexadecimal form of a 32-byte digest."""
     if len(text) != 64 or text.strip("0123456789abcdef"):
         raise CallError(path, "expected 64 hexadecimal digits")
 
@@ -210,9 +210,9 @@ def _to_array(typecode: Literal["i", "f"], values: Iterable[_Number] | None, pat
         raise CallError(path, f"expected a list of {_JSON_NAME[typecode]} values ({error})") from None
     if typecode == "f" and any(map(isnan, compact)):
         raise CallError(path, "NaN is not a logprob")
-    # The sign is the top bit of each value's last byte: asking for ASCII looks at all of them at memory speed.
+    # The sign is the top bit of each value's last byte: `isascii` checks all of them at memory speed.
     if typecode == "i" and not _little_endian(compact).tobytes()[3::4].isascii():
-        raise CallError(path, "a token id is not negative")
+        raise CallError(path, "a token id must not be negative")
     return compact
 
 

@@ -1,16 +1,18 @@
-"""Graphs as JSON: versioned, byte-stable, the round trip is identity. Whatever is not a graph is refused with the path to the fault.
+"""Graphs as JSON: versioned, byte-stable; decoding what was encoded gives the same graph. Anything else raises CodecError with the path
+to the fault.
 
     {"format": "hermes.graph", "version": 1, "graphs": [ …attached chats…, the graph itself ]}
 
-Chats attached to messages are graphs of the same list, each before the first graph that refers to it, so the nesting is as deep
-as it likes while the document stays flat. In one graph:
+Chats attached to messages are graphs of the same list, each before the first graph that refers to it, so the document stays flat
+however deep chats are nested. In one graph:
 
     messages     every message once; the first `length` of them are the current list; ["redacted", role, digest, chat?] is a tombstone
-    versions     kept versions, oldest first, each as the splices that restore it from the next one
+    versions     kept versions, oldest first, each as the delta that restores it from the next one
     edges        [version, its successor, kind]
     overlays     what calls sent beyond the list, each once
     responses    {"at": [version, index], "id", "sample_id", "overlay"?, "call"?}
-    annotations  {response id: [what was learned later, …]}
+    annotations  {response id: [annotation, …]}
+    erased       digests of erased messages
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def encode(top: GraphHistory) -> str:
 
 
 def encode_graph(history: GraphHistory, graphs: Mapping[int, int]) -> dict[str, Any]:
-    """Write one graph of a document; `graphs` gives the chats attached to it their numbers, by the id of their history."""
+    """Write one graph of a document; `graphs` holds the numbers of the chats attached to it, by the id of their history."""
     nodes = list(history.all_nodes())
     refs = {id(node): ref for ref, node in enumerate(nodes)}
     overlays: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -77,7 +79,7 @@ def encode_graph(history: GraphHistory, graphs: Mapping[int, int]) -> dict[str, 
 
 
 def encode_call(record: CallRecord, sample: Sample) -> dict[str, Any]:
-    """The call without what the overlay and the sample say already."""
+    """Return the call as JSON values; a value that the overlay or the sample has too is written as `true`."""
     call = record.to_dict()
     for name, value in (("tools", sample.overlay.tools), ("template_id", sample.overlay.template_id), ("sample_id", sample.sample_id)):
         if name in call and call[name] == value:
@@ -86,7 +88,7 @@ def encode_call(record: CallRecord, sample: Sample) -> dict[str, Any]:
 
 
 def encode_node(node: Node, graphs: Mapping[int, int]) -> Any:
-    """A message as it stands in `messages`."""
+    """Return a message in the form it has in `messages`."""
     chat = node.chat
     if node.redacted:
         return ["redacted", node["role"], node.digest.hex(), *([] if chat is None else [graphs[id(chat.history)]])]
@@ -96,7 +98,7 @@ def encode_node(node: Node, graphs: Mapping[int, int]) -> Any:
 
 
 def decode(text: str | bytes, open_graph: Callable[[GraphHistory], Any]) -> GraphHistory:
-    """Read a graph; raise CodecError with the path to the first fault. Never returns a graph that is only half there."""
+    """Read a graph; raise CodecError with the path to the first fault. Never returns a part of a graph."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -158,21 +160,21 @@ class _GraphReader:
         if isinstance(value, list):
             if len(value) not in (3, 4) or value[0] != "redacted":
                 raise CodecError(path, "expected a message or a tombstone")
-            role = check_message({"role": value[1]}, path, self.side)["role"]
+            role = check_message({"role": value[1]}, path, self.metadata)["role"]
             check_hex(_text(value[2], f"{path}[2]"), f"{path}[2]")
             return Tombstone.of(role, bytes.fromhex(value[2]), *(self.chat(number, f"{path}[3]") for number in value[3:]))
-        return Node(check_message(_object(value, path), path, self.side))
+        return Node(check_message(_object(value, path), path, self.metadata))
 
-    def side(self, value: Any, path: str) -> FrozenDict:
-        side = dict(_object(value, path))
-        if side.get("chat") is None:
-            return FrozenDict(freeze_items(side, path))
-        reference = _object(side["chat"], f"{path}.chat")
+    def metadata(self, value: Any, path: str) -> FrozenDict:
+        fields = dict(_object(value, path))
+        if fields.get("chat") is None:
+            return FrozenDict(freeze_items(fields, path))
+        reference = _object(fields["chat"], f"{path}.chat")
         _only(reference, {"graph"}, f"{path}.chat")
         chat = self.chat(reference.get("graph"), f"{path}.chat.graph")
-        if side.get("length") != len(chat):
-            raise CodecError(f"{path}.length", f"{side.get('length')!r}, but the attached chat has {len(chat)} messages")
-        return FrozenDict({**dict(freeze_items(side, path)), "chat": chat})  # in the place it had
+        if fields.get("length") != len(chat):
+            raise CodecError(f"{path}.length", f"{fields.get('length')!r}, but the attached chat has {len(chat)} messages")
+        return FrozenDict({**dict(freeze_items(fields, path)), "chat": chat})  # the key keeps its place
 
     def chat(self, number: Any, path: str) -> AttachedChat:
         return self.chats[_number(number, path, len(self.chats))]
@@ -180,7 +182,7 @@ class _GraphReader:
     def versions(self, nodes: list[Node]) -> None:
         history = self.history
         entries = self.part("versions")
-        nodes_after = list(history.nodes)  # newest first: each version is a splice on the one after it
+        nodes_after = list(history.nodes)  # newest first: each version is a delta on the one after it
         for path, value in reversed(entries):
             delta = self.delta(_object(value, path), path, nodes, len(nodes_after))
             history.deltas.append(delta)

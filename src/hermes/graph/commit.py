@@ -1,6 +1,6 @@
-"""Recording what a model said: on the list if the list still is what was sent, else on a branch; each sample id once.
+"""Record a model's response: on the list if the list is still what was sent, else on a branch; each sample id once.
 
-Knows nothing about list faces or JSON. Callers hold the history's lock."""
+Knows nothing about list operations or JSON. The caller holds the history's lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.graph.response import Response, Turn
 
 
 def commit(history: GraphHistory, turn: Turn, node: Node, call: CallRecord | None, *, adopt: bool) -> Response:
-    """Record the response to a prepared turn; the list grows only if it still equals what was sent.
+    """Record the response to a prepared turn; the list is extended only if it still equals what was sent.
 
     With `adopt` a response that came too late is also appended to the list, as an authored copy."""
     if turn.seed != history.seed:
@@ -39,9 +39,9 @@ def commit(history: GraphHistory, turn: Turn, node: Node, call: CallRecord | Non
 
 
 def append_response(history: GraphHistory, node: Node, call: CallRecord | None = None) -> None:
-    """Record a response sampled under what the list shows now.
+    """Append a response that was sampled with the current list as its context, and record it.
 
-    A sample that the list ends with already is not appended again; one that was taken off the list is appended as a copy."""
+    A sample that is already the list's last message is not appended again; one that was removed from the list is appended as a copy."""
     call, overlay = agree(call, EMPTY_OVERLAY)
     known = history.find(call.sample_id) if call is not None and call.sample_id else None
     if known is None:
@@ -55,19 +55,19 @@ def append_response(history: GraphHistory, node: Node, call: CallRecord | None =
 
 
 def agree(call: CallRecord | None, overlay: Overlay) -> tuple[CallRecord | None, Overlay]:
-    """Make the call and the overlay say the same about tools and template: what one knows, the other takes over."""
+    """Return the call and the overlay with equal tools and template: a value that only one of them has is copied to the other."""
     if call is None:
         return None, overlay
     if not isinstance(call, CallRecord):
         raise CallError("call", f"expected a CallRecord, got {type(call).__name__}")
     for name in ("tools", "template_id"):
-        said, pinned = getattr(call, name), getattr(overlay, name)
-        if said is not None and pinned is not None and said != pinned:
+        recorded, pinned = getattr(call, name), getattr(overlay, name)
+        if recorded is not None and pinned is not None and recorded != pinned:
             raise MessageError(f"call.{name}", "differs from what the turn was prepared with")
-        if said is None and pinned is not None:
+        if recorded is None and pinned is not None:
             call = replace(call, **{name: pinned})
-        if said is not None and pinned is None:
-            overlay = replace(overlay, **{name: said})
+        if recorded is not None and pinned is None:
+            overlay = replace(overlay, **{name: recorded})
     return call, overlay
 
 
@@ -80,7 +80,7 @@ def _record(history: GraphHistory, head: int, index: int, overlay: Overlay, call
 
 
 def _find_recorded(history: GraphHistory, call: CallRecord | None, overlay: Overlay, node: Node, context: Sequence[Node]) -> int | None:
-    """Return the place of the sample that this sample id already names, if any; raise SampleConflict if it is another one."""
+    """Return the place of the sample with this sample id, None if there is none; raise SampleConflict if its content differs."""
     known = history.find(call.sample_id) if call is not None and call.sample_id else None
     if known is None:
         return None

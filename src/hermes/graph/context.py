@@ -1,4 +1,4 @@
-"""What is sent to a model: the messages of a list, with an overlay that never enters the list.
+"""Compute what is sent to a model: the messages of a list, with an overlay that never enters the list.
 
 Pure: messages and an overlay in, messages out. Knows nothing about versions, samples or ids of nodes."""
 
@@ -13,7 +13,7 @@ from hermes.graph.errors import MessageError
 from hermes.graph.message import METADATA, REASONING, THINKING, FrozenDict, FrozenList, canonical, digest, plain_text
 
 KeepReasoning = Literal["none", "current_turn", "all"]
-"""Which earlier reasoning a call was shown: none, that since the last user message, or all of it."""
+"""Which earlier reasoning a call sends: none, the reasoning since the last user message, or all."""
 
 _KEEP = ("none", "current_turn", "all")
 _DROPPED = frozenset({METADATA, THINKING, *REASONING})
@@ -21,7 +21,7 @@ _DROPPED = frozenset({METADATA, THINKING, *REASONING})
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What one call sent beyond the list. Belongs to the response; makes no version.
+    """What one call sent beyond the list. Belongs to the response, and never makes a version.
 
     >>> Overlay(ephemeral="Be brief.").render([{"role": "user", "content": "Hi"}])
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -46,23 +46,23 @@ class Overlay:
                 object.__setattr__(self, name, plain_text(value))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overlay as JSON values; what is as usual is left out."""
+        """Return the overlay as JSON values; default values are left out."""
         out: dict[str, Any] = {}
-        for name, usual in (("tools", None), ("ephemeral", None), ("keep_reasoning", "none"), ("template_id", None)):
+        for name, default in (("tools", None), ("ephemeral", None), ("keep_reasoning", "none"), ("template_id", None)):
             value = getattr(self, name)
-            if value != usual:
+            if value != default:
                 out[name] = value
         return out
 
     @property
     def digest(self) -> bytes:
-        """The overlay's fingerprint; computed once, since one overlay serves many calls."""
+        """The overlay's digest; computed once, because many calls share one overlay."""
         if not self._digest:
             self._digest.append(digest(canonical(self.to_dict())))
         return self._digest[0]
 
     def render(self, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return exactly what a backend is given for this list."""
+        """Return exactly the messages that are sent to a backend for this list."""
         source = list(messages)
         turn_start = _turn_start(source, self.keep_reasoning)
         sent: list[dict[str, Any]] = [
@@ -72,7 +72,7 @@ class Overlay:
 
 
 def _turn_start(messages: Sequence[Mapping[str, Any]], keep: KeepReasoning) -> int:
-    """The index from which on reasoning is sent."""
+    """Return the index of the first message whose reasoning is sent."""
     if keep == "all":
         return 0
     if keep == "none":
@@ -87,7 +87,7 @@ def _drop_fields(message: Mapping[str, Any], dropped: frozenset[str]) -> dict[st
 
 
 def _with_ephemeral(sent: list[dict[str, Any]], ephemeral: str) -> list[dict[str, Any]]:
-    """Join the text to the system message; without one it is the system message."""
+    """Add the text to the first system message; if there is none, put it first as one."""
     at = next((index for index, message in enumerate(sent) if message["role"] in ("system", "developer")), None)
     if at is None:
         return [FrozenDict(role="system", content=ephemeral), *sent]

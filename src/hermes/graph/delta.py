@@ -1,4 +1,4 @@
-"""How an older list is got back from its successor: the difference between two versions, kept while the successor is edited.
+"""The difference between two versions: restores an older list from its successor, and is kept up to date while the successor is edited.
 
 A version is never a copy. It is a delta on the next version: cut off the tail that came later, put the replaced parts back.
 Appending to the successor costs nothing here; an edit costs what it replaces."""
@@ -48,7 +48,7 @@ class Delta:
     def record(self, successor: Sequence[Node], start: int, stop: int, size: int) -> None:
         """Note that successor[start:stop] is about to be replaced by `size` nodes."""
         if start >= self.tail:
-            return  # what came after the older list is none of its business
+            return  # messages that came after the older list do not concern it
         reach = min(stop, self.tail)
         first = bisect_right(self.hunks, start, key=lambda hunk: hunk.stop)
         is_open = stop >= self.tail
@@ -82,7 +82,7 @@ class Delta:
             nodes[hunk.start : hunk.stop] = hunk.nodes
 
     def restored_nodes(self) -> Iterator[Node]:
-        """Yield the nodes that the older list has and this delta holds."""
+        """Yield the nodes of the older list that this delta puts back."""
         for hunk in self.hunks:
             yield from hunk.nodes
         yield from self.end

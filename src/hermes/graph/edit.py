@@ -6,16 +6,16 @@
 A response is reachable when some head (the current list or a kept version) holds its context followed by its message.
 Worked example, * = sampled:
 
-    [S U A* U B*]    edit at 1   keeps it: A and B were sampled behind the old U. Now [S U' A U B]: copies, no samples
+    [S U A* U B*]    edit at 1   keeps it: A and B were sampled after the old U. Now [S U' A U B]: copies, no samples
     [S U' A U B]     edit at 1   keeps nothing: no model saw this list
-    [S U" A U B C*]  edit at 3   keeps it: C was sampled behind the message at 3
+    [S U" A U B C*]  edit at 3   keeps it: C was sampled after the message at 3
     [S U A*]         edit back to an old text, and A lies on a kept head: nothing more to keep
 
-What follows from it, and makes the rule cheap:
-- Content breaks at one place: the first index k where the lists before and after differ. Only samples at k or later are hurt.
-- Keeping a version saves every sample in the list at once, so only samples that came after it (`fresh`) can be hurt at all,
+Three facts make the rule cheap:
+- Only samples at k or later can lose their context, where k is the first index at which the lists before and after differ.
+- Keeping a version saves every sample in the list at once, so only samples that came after it (`fresh`) can be lost,
   and of these the last decides: if some kept head agrees with the list past it, that head holds the earlier ones too.
-- A chat attached to a message does not depend on the messages before it: it is hurt only when its own message goes.
+- A chat attached to a message does not depend on the messages before it: it is lost only when its own message is replaced or removed.
 
 Everything that affects the decision is in this file. Knows nothing about files, threads or how lists are indexed."""
 
@@ -42,8 +42,8 @@ SEQUENTIAL = "sequential"
 def rewrite(history: GraphHistory, start: int, stop: int, nodes: Sequence[Node], kind: str = EDIT) -> bool:
     """Replace the current list's [start:stop] by `nodes`, keeping the previous version if the rule asks for it.
 
-    Returns whether a version was kept. Equal ends are left as they are, so an equal value is a no-op and the slots
-    around a change keep their nodes."""
+    Returns whether a version was kept. Equal messages at both ends of the region are left as they are, so an equal value is a
+    no-op and the slots around a change keep their nodes."""
     current = history.nodes
     lead, size = 0, len(nodes)
     while start < stop and lead < size and _is_unchanged(current[start], nodes[lead]):
@@ -72,7 +72,7 @@ def rewrite(history: GraphHistory, start: int, stop: int, nodes: Sequence[Node],
 
 
 def extend(history: GraphHistory, nodes: Iterable[Node]) -> None:
-    """Put nodes at the end of the current list. Never keeps a version: nothing that a model saw changes."""
+    """Put nodes at the end of the current list. Never keeps a version: no sampled context changes."""
     for node in nodes:
         history.nodes.append(node)
         history.version_tree.follow(len(history.nodes) - 1, history.nodes, history.nodes_of)
@@ -81,7 +81,7 @@ def extend(history: GraphHistory, nodes: Iterable[Node]) -> None:
 def branch(history: GraphHistory, context: Sequence[Node], node: Node) -> tuple[int, int]:
     """Find or make a head that holds `context` followed by `node`; return the head and the index of the node on it.
 
-    The current list stays as it is. The new head becomes a kept version beside it, joined to it by an edge."""
+    The current list stays as it is. A new head becomes a kept version, joined to the current list by an edge."""
     nodes = [*context, node]
     depth = common_prefix(nodes, history.nodes)
     head = history.live if depth == len(nodes) else history.version_tree.find(nodes, depth, history.nodes_of)
@@ -98,24 +98,24 @@ def branch(history: GraphHistory, context: Sequence[Node], node: Node) -> tuple[
 
 
 def _is_unchanged(old: Node, new: Node) -> bool:
-    """Whether putting `new` in the slot of `old` would change nothing at all, side data included."""
+    """Whether putting `new` in the slot of `old` would change nothing at all, metadata included."""
     if old is new:
         return True
     if not is_same_content(old, new) or old.chat is not new.chat:
         return False
-    return _side(old) == _side(new)
+    return _metadata_bytes(old) == _metadata_bytes(new)
 
 
-def _side(node: Node) -> bytes:
-    """The side data in canonical form, without the chat in it."""
-    side = node.get(METADATA)
-    return canonical({key: value for key, value in side.items() if key != "chat"} if side else side)
+def _metadata_bytes(node: Node) -> bytes:
+    """Return the metadata in canonical form, without the chat in it."""
+    metadata = node.get(METADATA)
+    return canonical({key: value for key, value in metadata.items() if key != "chat"} if metadata else metadata)
 
 
 def _first_difference(current: Sequence[Node], start: int, stop: int, new: Sequence[Node]) -> int:
-    """Return the first index where the content of the list before and after differs; its length if it does not.
+    """Return the first index where the list before and the list after differ in content; the list's length if they do not.
 
-    [A A A] without its first A is [A A]: what differs is the end, and a sample at 1 still has its context."""
+    [A A A] without its first A is [A A]: they differ at the end only, and a sample at 1 still has its context."""
     shift = stop - start - len(new)
     end = len(current) - max(shift, 0)
     if shift == 0:
@@ -161,7 +161,7 @@ def _responses_in(nodes: Iterable[Node]) -> set[str]:
 
 
 def _keep_version(history: GraphHistory, kind: str) -> None:
-    """Make the current list a kept version; the list goes on under a new number."""
+    """Make the current list a kept version; the current list gets a new number."""
     history.settle()
     head, length = history.live, len(history.nodes)
     history.numbers += 1
@@ -173,7 +173,7 @@ def _keep_version(history: GraphHistory, kind: str) -> None:
 
 
 def _reanchor(history: GraphHistory, broken_at: int) -> None:
-    """The samples behind the break lie on a kept head too: from now on they are found there."""
+    """Move the samples from `broken_at` on to a kept head: it holds them too, and the current list is about to lose them."""
     samples = history.settle()
     head = history.version_tree.deepest_head()
     for at in range(history.since, len(samples)):

@@ -1,4 +1,4 @@
-"""What the message graph refuses, as a tree. A class docstring is its default message.
+"""The errors of the message graph, as a tree. A class docstring is its default message.
 
 GraphError
 ├── MessageError          a message was refused; the graph is unchanged     (also a ValueError)

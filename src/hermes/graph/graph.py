@@ -1,10 +1,11 @@
-"""MessageGraph: a chat history that is edited like a list and never forgets what a model saw.
+"""MessageGraph: a chat history that is edited like a list and keeps what every model saw.
 
-The face of the graph. It turns list operations into the one operation of `edit.py`, hands out the views of `view.py`, and
-keeps the lock. What an edit means is decided in `edit.py`, not here.
+The public class of the graph. It turns list operations into the one operation of `edit.py`, returns the views of `view.py`, and
+takes the lock. What an edit means is decided in `edit.py`, not here.
 
-Threads: every method is atomic, as a list's are; a reader never sees half an edit. Iterating while others append sees the
-new messages, as with a list; `list(graph)` under other threads' inserts and deletes is as loose as a list's."""
+Threads: every method is atomic, as a list's are; a reader never sees half an edit. A loop over the graph sees messages that other
+threads append meanwhile, as with a list. If other threads insert or delete meanwhile, `list(graph)` may miss or repeat a message, as a list
+would."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from hermes.graph.view import Message, Version, Versions, same_message
 
 
 class MessageGraph(MutableSequence[Message]):
-    """A list of chat messages with a memory.
+    """A list of chat messages that keeps the versions in which its responses were sampled.
 
     >>> chat = MessageGraph([{"role": "user", "content": "Capital of France?"}])
     >>> chat.append({"role": "assistant", "content": "Paris."})
@@ -42,9 +43,9 @@ class MessageGraph(MutableSequence[Message]):
     >>> chat.previous[0]["content"], chat[0]["content"]
     ('Capital of France?', 'Capital of Italy?')
 
-    `append` and `extend` of an assistant message record a response: a model sampled it under what the list shows.
-    The constructor, `insert` and assignment write authored messages, and so do copies of messages that come out of a
-    graph; `sampled=` overrides. `seed` makes the ids of this conversation its own and is random unless given."""
+    `append` and `extend` record an assistant message as a response: a model sampled it with the current list as its context.
+    The constructor, `insert` and assignment write authored messages. A message read from a graph is authored too, however it is
+    written; `sampled=` overrides. `seed` makes the ids of this conversation differ from any other's; it is random unless given."""
 
     __slots__ = ("__weakref__", "_history", "_items", "_origin")
 
@@ -53,15 +54,15 @@ class MessageGraph(MutableSequence[Message]):
             raise MessageError("seed", f"expected text, got {type(seed).__name__}")
         self._origin = new_origin()
         self._history = GraphHistory(seed)
-        self._items = GraphItems(self._history, self._frozen)
-        self._history.nodes = self._frozen_all(messages)
+        self._items = GraphItems(self._history, self._freeze_message)
+        self._history.nodes = self._freeze_all(messages)
 
     @classmethod
     def _open(cls, history: GraphHistory) -> Self:
-        graph = cls.__new__(cls)  # not cls(): a subclass may want arguments
+        graph = cls.__new__(cls)  # not cls(): a subclass may require arguments
         graph._origin = new_origin()
         graph._history = history
-        graph._items = GraphItems(history, graph._frozen)
+        graph._items = GraphItems(history, graph._freeze_message)
         return graph
 
     def _open_like(self, history: GraphHistory) -> Self:
@@ -101,7 +102,7 @@ class MessageGraph(MutableSequence[Message]):
             other = other.versions[-1]
         return self.versions[-1] == other
 
-    __hash__ = None  # type: ignore[assignment]  # changes and compares with lists, as a list does
+    __hash__ = None  # type: ignore[assignment]  # a graph can change and equals lists, so it cannot be hashed, as a list cannot
 
     def __contains__(self, message: object) -> bool:
         return any(same_message(node, message) for node in tuple(self._history.nodes))
@@ -123,13 +124,13 @@ class MessageGraph(MutableSequence[Message]):
     # Writing as a list -------------------------------------------------------------------------------------------
 
     def append(self, message: Any, sampled: bool | None = None, call: CallRecord | None = None) -> None:  # noqa: FBT001  # append(reply, True) reads
-        """Put a message at the end; an assistant's is recorded as a response sampled under what the list shows now.
+        """Put a message at the end; an assistant's is recorded as a response sampled with the current list as its context.
 
         `sampled` overrides what the role suggests. `call` is the model call that made it."""
         if call is None and sampled is None and type(message) is dict and len(message) == 2:
             role, content = message.get("role"), message.get("content")
             if type(content) is str and type(role) is str and role in ROLES and content.isascii():
-                # The plain case, in one piece: nothing to check further, nothing to compare, ids come when asked for.
+                # The fast path for the plain case: nothing more to check or compare; ids are computed when asked for.
                 node = Node(message)
                 history = self._history
                 with history.lock:
@@ -143,8 +144,8 @@ class MessageGraph(MutableSequence[Message]):
         self._extend([message], call, sampled=sampled)
 
     def extend(self, values: Iterable[Any], sampled: bool | None = None) -> None:  # noqa: FBT001  # as in append
-        """Append every message of `values`, all or, if one is refused, none."""
-        self._extend(self._listed(values), None, sampled=sampled)
+        """Append every message of `values`; if one is refused, none is appended."""
+        self._extend(self._as_list(values), None, sampled=sampled)
 
     def __iadd__(self, values: Iterable[Any]) -> Self:
         self.extend(values)
@@ -152,7 +153,7 @@ class MessageGraph(MutableSequence[Message]):
 
     def insert(self, index: int, value: Any) -> None:
         """Put an authored message before `index`."""
-        node = self._frozen(value, "message")
+        node = self._freeze_message(value, "message")
         with self._history.lock:
             at = slice(operator.index(index), None).indices(len(self))[0]
             rewrite(self._history, at, at, [node])
@@ -177,7 +178,7 @@ class MessageGraph(MutableSequence[Message]):
                 rewrite(self._history, *self._region(index), [])
 
     def pop(self, index: int = -1) -> Message:
-        """Remove a message and return it, detached: changing it later changes no graph."""
+        """Remove a message and return it. It no longer belongs to the graph: changing it later changes no graph."""
         with self._history.lock:
             place = self._place(index, "pop index out of range" if len(self) else "pop from empty graph")
             node = self._history.nodes[place]
@@ -196,7 +197,7 @@ class MessageGraph(MutableSequence[Message]):
             rewrite(self._history, 0, len(self), [])
 
     def reverse(self) -> None:
-        """Turn the order round, as one edit."""
+        """Reverse the order, as one edit."""
         with self._history.lock:
             rewrite(self._history, 0, len(self), self._history.nodes[::-1])
 
@@ -208,17 +209,17 @@ class MessageGraph(MutableSequence[Message]):
         """Return a copy, versions and responses included, extended by `values`."""
         if not isinstance(values, list | MessageGraph | Version):
             return NotImplemented
-        twin = self.copy()
-        twin.extend(values)
-        return twin
+        copied = self.copy()
+        copied.extend(values)
+        return copied
 
     def __radd__(self, values: Iterable[Any]) -> Self:
-        """Return a copy, versions and responses included, with `values` in front."""
+        """Return a copy, versions and responses included, with `values` before its messages."""
         if not isinstance(values, list | Version):
             return NotImplemented
-        twin = self.copy()
-        twin[0:0] = values
-        return twin
+        copied = self.copy()
+        copied[0:0] = values
+        return copied
 
     def __mul__(self, _: object) -> NoReturn:
         """Refused: a sample exists once."""
@@ -231,12 +232,12 @@ class MessageGraph(MutableSequence[Message]):
 
         If the previous version is kept, `kind` is the kind of the edge that joins it to its successor."""
         if not isinstance(where, slice):
-            node = self._frozen(value, "message")
+            node = self._freeze_message(value, "message")
             with self._history.lock:
                 place = self._place(where, "assignment index out of range")
                 rewrite(self._history, place, place + 1, [node], kind)
             return
-        nodes = self._frozen_all(value)  # before the lock: reading `value` may take another graph's
+        nodes = self._freeze_all(value)  # before the lock: reading `value` may take another graph's lock
         with self._history.lock:
             start, stop, step = where.indices(len(self))
             if step != 1:
@@ -268,7 +269,7 @@ class MessageGraph(MutableSequence[Message]):
         return type(self).from_json, (self.to_json(),)
 
     def fork(self, length: int | None = None) -> Self:
-        """Return a graph that goes on from here, or from the first `length` messages, without the older versions.
+        """Return a graph that continues from here, or from the first `length` messages, without the older versions.
 
         The responses on the shared messages are the same samples with the same ids: exporting both counts them once."""
         with self._history.lock:
@@ -305,11 +306,11 @@ class MessageGraph(MutableSequence[Message]):
 
     @property
     def seed(self) -> str:
-        """What makes this conversation's ids its own."""
+        """The text that makes this conversation's ids differ from any other's."""
         return self._history.seed
 
     def compact(self, where: slice, summary: Any, *, kind: str = COMPACTION) -> None:
-        """Replace a stretch of the conversation by one message, in one edit of kind `compaction`.
+        """Replace a part of the conversation by one message, in one edit of kind `compaction`.
 
         `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
         `metadata={"chat": graph}`: the summary's own sampled tokens are then training data too."""
@@ -326,7 +327,7 @@ class MessageGraph(MutableSequence[Message]):
     def context(
         self, tools: Sequence[Any] | None = None, ephemeral: str | None = None, keep_reasoning: KeepReasoning = "none"
     ) -> list[dict[str, Any]]:
-        """Return the messages that a call with these settings would be sent."""
+        """Return the messages that a call with these settings would send."""
         return self.prepare(tools, ephemeral, keep_reasoning).messages
 
     def prepare(
@@ -336,7 +337,7 @@ class MessageGraph(MutableSequence[Message]):
         keep_reasoning: KeepReasoning = "none",
         template_id: str | None = None,
     ) -> Turn:
-        """Pin what will be sent: `turn.messages` and `turn.context_id` stay, whatever happens to the list meanwhile."""
+        """Pin what will be sent: `turn.messages` and `turn.context_id` stay the same even if the list changes meanwhile."""
         overlay = Overlay(tools, ephemeral, keep_reasoning, template_id)
         with self._history.lock:
             return Turn(tuple(self._history.nodes), overlay, self._history.seed)
@@ -344,32 +345,32 @@ class MessageGraph(MutableSequence[Message]):
     def commit(self, turn: Turn, message: Any, call: CallRecord | None = None, *, adopt: bool = False) -> Response:
         """Record the response to a prepared turn.
 
-        Extends the list if the list still is what was sent. Otherwise the response is kept on a branch of its own and
-        the list is left alone; with `adopt` an authored copy is appended to it. Committing the same sample id with the
+        Extends the list if the list is still what was sent. Otherwise the response is kept on a branch of its own and
+        the list does not change; with `adopt` an authored copy is appended to the list. Committing the same sample id with the
         same content again changes nothing; with other content it raises SampleConflict."""
         if not isinstance(turn, Turn):
             raise TypeError(f"expected a turn that prepare() made, got {type(turn).__name__}")
-        node = self._frozen(message, "message")
+        node = self._freeze_message(message, "message")
         with self._history.lock:
             return commit(self._history, turn, node, call, adopt=adopt)
 
     def responses(self) -> Iterator[Response]:
-        """Yield every sampled response of every version and every attached chat, each once, with the context it saw."""
+        """Yield every sampled response of every version and every attached chat, each once, with its context."""
         with self._history.lock:
             found = list(all_responses(self._history))
         return iter(found)
 
     def annotate(self, response: Response | str, **fields: Any) -> None:
-        """Add what was learned later about a response (a reward, a reaction, a time): `annotate(id, reward=1.0)`."""
+        """Add something learned later about a response (a reward, a reaction, a time): `annotate(id, reward=1.0)`."""
         if not isinstance(response, Response | str):
             raise TypeError(f"expected a Response from responses() or commit(), or its id, got {type(response).__name__}")
         note = FrozenDict(freeze_items(fields, "annotation"))
-        wanted = response.id if isinstance(response, Response) else response
+        response_id = response.id if isinstance(response, Response) else response
         with self._history.lock:
-            is_ours = wanted in self._history.annotations or (isinstance(response, Response) and response.belongs_to(self._history))
-            if not is_ours and all(wanted != known.id for known in self.responses()):
-                raise UnknownResponse(f"no response of this graph has the id {wanted!r}")
-            self._history.annotations.setdefault(wanted, []).append(note)
+            is_ours = response_id in self._history.annotations or (isinstance(response, Response) and response.belongs_to(self._history))
+            if not is_ours and all(response_id != known.id for known in self.responses()):
+                raise UnknownResponse(f"no response of this graph has the id {response_id!r}")
+            self._history.annotations.setdefault(response_id, []).append(note)
 
     # The record --------------------------------------------------------------------------------------------------
 
@@ -382,11 +383,11 @@ class MessageGraph(MutableSequence[Message]):
         """Erase a message for good: here, in every version, in attached chats, and the tokens of calls that carried it.
 
         `target` is an index of the list, or a message (of the list, a version or a response). Equal messages are erased
-        alike. The list gets a message that says so; ids stay valid, `verify()` says `redacted`, and exports leave such
-        samples out. Annotations, usage and sampling parameters stay as they are."""
+        too. The list gets a message that says that it was redacted. Ids stay valid, `verify()` reports `redacted`, and exports leave
+        such samples out. Annotations, usage and sampling parameters stay as they are."""
         with self._history.lock:
             if isinstance(target, Mapping):
-                node = target if isinstance(target, Node) else self._frozen(target, "message")
+                node = target if isinstance(target, Node) else self._freeze_message(target, "message")
             else:
                 node = self._history.nodes[self._place(target, "redact index out of range")]
             if node.redacted or node.digest in self._history.erased or node.get("content") == REDACTED:
@@ -397,12 +398,12 @@ class MessageGraph(MutableSequence[Message]):
             self._items.follow(before)
 
     def verify(self) -> Report:
-        """Compute every id again; the report is truthy when all agree, and says what was redacted."""
+        """Compute every id again; the report is truthy when all agree, and lists what was redacted."""
         with self._history.lock:
             return verify_history(self._history)
 
     def to_json(self) -> str:
-        """Write the whole graph, byte for byte the same for the same graph."""
+        """Write the whole graph as JSON; the same graph always gives the same bytes."""
         with self._history.lock:
             return encode(self._history)
 
@@ -422,7 +423,7 @@ class MessageGraph(MutableSequence[Message]):
         if call is not None and sampled is False:
             raise ValueError("a message with a call record was sampled; leave sampled out")
         many = len(messages) > 1
-        nodes = [self._frozen(message, f"messages[{at}]" if many else "message") for at, message in enumerate(messages)]
+        nodes = [self._freeze_message(message, f"messages[{at}]" if many else "message") for at, message in enumerate(messages)]
         with self._history.lock:
             for message, node in zip(messages, nodes, strict=True):
                 is_copy = isinstance(message, Message | FrozenDict)
@@ -431,45 +432,45 @@ class MessageGraph(MutableSequence[Message]):
                 else:
                     extend_list(self._history, [node])
 
-    def _frozen(self, message: Any, path: str) -> Node:
-        return Node(check_message(message, path, self._frozen_side))
+    def _freeze_message(self, message: Any, path: str) -> Node:
+        return Node(check_message(message, path, self._freeze_metadata))
 
-    def _frozen_all(self, messages: Iterable[Any]) -> list[Node]:
-        return [self._frozen(message, f"messages[{index}]") for index, message in enumerate(self._listed(messages))]
+    def _freeze_all(self, messages: Iterable[Any]) -> list[Node]:
+        return [self._freeze_message(message, f"messages[{index}]") for index, message in enumerate(self._as_list(messages))]
 
-    def _listed(self, messages: Iterable[Any]) -> list[Any]:
+    def _as_list(self, messages: Iterable[Any]) -> list[Any]:
         if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
             raise MessageError("messages", f"expected an iterable of messages, got {type(messages).__name__}")
         return list(messages)
 
-    def _frozen_side(self, side: Any, path: str) -> FrozenDict:
+    def _freeze_metadata(self, metadata: Any, path: str) -> FrozenDict:
         """Freeze a message's metadata; a chat in it is attached as it is now."""
-        if not isinstance(side, Mapping):
-            raise MessageError(path, f"expected an object, got {type(side).__name__}")
-        chat = side.get("chat")
+        if not isinstance(metadata, Mapping):
+            raise MessageError(path, f"expected an object, got {type(metadata).__name__}")
+        chat = metadata.get("chat")
         if chat is None:
-            return FrozenDict(freeze_items(side, path))
-        rest = {key: value for key, value in side.items() if key != "chat"}
-        attached = self._attached(chat, f"{path}.chat")
+            return FrozenDict(freeze_items(metadata, path))
+        rest = {key: value for key, value in metadata.items() if key != "chat"}
+        attached = self._attach(chat, f"{path}.chat")
         if self._origin in attached.origins:
             raise CycleError(f"{path}.chat", "a chat cannot be attached to a message of itself; attach chat.fork()")
         return FrozenDict({**dict(freeze_items(rest, path)), "length": len(attached), "chat": attached})
 
-    def _attached(self, chat: Any, path: str) -> AttachedChat:
+    def _attach(self, chat: Any, path: str) -> AttachedChat:
         if isinstance(chat, AttachedChat):
             return chat
         if not isinstance(chat, MessageGraph):
             if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable):
-                raise MessageError(path, f"expected a MessageGraph or a list of messages (the name is theirs), got {type(chat).__name__}")
+                raise MessageError(path, f"expected a MessageGraph or a list of messages (`chat` is reserved), got {type(chat).__name__}")
             chat = MessageGraph(chat)
         with chat._history.lock:
             return AttachedChat(chat._history.copy(), type(chat)._open, chat._origin)
 
-    def _place(self, index: int, complaint: str) -> int:
+    def _place(self, index: int, error: str) -> int:
         try:
             return range(len(self))[index]
         except IndexError:
-            raise IndexError(complaint) from None
+            raise IndexError(error) from None
 
     def _region(self, index: int | slice) -> tuple[int, int]:
         if isinstance(index, slice):

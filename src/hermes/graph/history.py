@@ -1,7 +1,7 @@
-"""The whole state of a graph: the current list, the kept heads, the table of samples. Data and reading only; edits are next door.
+"""The whole state of a graph: the current list, the kept heads, the table of samples. Data and reading only; `edit.py` changes it.
 
 Every sample lies on a head: the message of sample (head, index) is the head's node at `index`, its context the nodes before.
-Heads are numbered once and for all; the current list has a number too (`live`) and keeps it when it becomes a kept version."""
+A head's number never changes; the current list has a number too (`live`) and keeps it when it becomes a kept version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.graph.version_tree import VersionTree
 
 EMPTY_OVERLAY = Overlay()
 SNAPSHOT_EVERY = 64
-"""A full list of pointers for every so many versions: reading an old version undoes at most this many deltas."""
+"""One version in this many is kept as a full list of pointers: reading an old version undoes at most this many deltas."""
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class Sample:
     overlay: Overlay = EMPTY_OVERLAY
     call: CallRecord | None = None
     sealed: str | None = None
-    """The response id as first computed or as loaded; `verify` compares it with what the content gives."""
+    """The response id as first computed or as loaded; `verify` compares it with the id computed from the content."""
 
 
 class GraphHistory:
-    """The current list and everything that came before it. Not thread-safe by itself: callers hold `lock`."""
+    """The current list and all kept versions. Not thread-safe by itself: the caller holds `lock`."""
 
     __slots__ = (
         *("annotations", "base", "deltas", "edges", "erased", "fresh", "kept", "live", "lock", "nodes", "numbers", "places"),
@@ -59,13 +59,13 @@ class GraphHistory:
         self.places: dict[int, int] = {}
         """Head number to place in `kept`."""
         self.deltas: list[Delta] = []
-        """For each kept head the way back to it from the next one; the last one's next is the current list."""
+        """For each kept head the delta that restores it from the next head; after the last head comes the current list."""
         self.edges: list[tuple[int, int, str]] = []
         """Parallel edges: kept head, its successor, kind."""
         self.samples: list[Sample | int] = []
-        """In the order of sampling. A bare index is a plain response of the current list that nobody has asked about yet."""
+        """In the order of sampling. A bare index is a plain response of the current list whose sample was not read yet."""
         self.settled = 0
-        """Up to here `samples` holds no bare index."""
+        """The first `settled` entries of `samples` are no bare indices."""
         self.fresh: list[int] = []
         """Indices of the samples that lie on the current list and were not there when a version was last kept, ascending."""
         self.version_tree = VersionTree()
@@ -76,9 +76,9 @@ class GraphHistory:
         self.revision = 0
         """Rises with every change of the current list's content other than appending."""
         self.since = 0
-        """Samples of the current list that lie on no kept head come from here on in `samples`."""
+        """All samples of the current list that lie on no kept head are in `samples[since:]`."""
         self.base: object = None
-        """What a store knows about the state that this one grew from. Nothing here reads it; copies have it too."""
+        """A store's own notes on the stored state that this one grew from. Nothing here reads it; copies have it too."""
         self._by_id: dict[str, int] = {}
         self._slots: tuple[object, dict[int, list[Sample]]] | None = None
         self._keys: tuple[int, dict[bytes, list[Sample]]] | None = None
@@ -88,7 +88,7 @@ class GraphHistory:
 
     @property
     def seed(self) -> str:
-        """What makes this conversation's ids its own; random unless given, made when first needed."""
+        """The text that makes this conversation's ids differ from any other's; random unless given, made when first needed."""
         with self.lock:
             if self._seed is None:
                 self._seed = os.urandom(16).hex()
@@ -97,7 +97,7 @@ class GraphHistory:
     # Heads -------------------------------------------------------------------------------------------------------
 
     def nodes_at(self, place: int) -> Sequence[Node]:
-        """Return the nodes of a version by its place; those of a kept version never change."""
+        """Return the nodes of a version by its place; the nodes of a kept version never change."""
         with self.lock:
             if place == len(self.kept):
                 return self.nodes
@@ -113,7 +113,7 @@ class GraphHistory:
             return nodes
 
     def enter(self, head: int, delta: Delta, edge: tuple[int, str], nodes: Sequence[Node]) -> None:
-        """Make a list of nodes the newest kept head; `edge` is its successor and the kind of the edge to it."""
+        """Add a list of nodes as the newest kept head; `edge` is its successor and the kind of the edge to it."""
         place = self.places[head] = len(self.kept)
         self.kept.append(head)
         self.deltas.append(delta)
@@ -122,14 +122,14 @@ class GraphHistory:
             self.snapshots[place] = tuple(nodes)
 
     def compare_heads(self) -> None:
-        """Find out how far each kept head agrees with the current list, when all of them were put here at once."""
+        """Build the version tree of all kept heads, after a whole history was loaded at once."""
         successor, depth = list(self.nodes), len(self.nodes)
         for place in range(len(self.kept) - 1, -1, -1):
             older, delta = list(successor), self.deltas[place]
             delta.undo(older)
             if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
                 self.snapshots[place] = tuple(older)
-            # Agreement with the current list follows from that of the neighbours, but for a tie.
+            # How far this head agrees with the current list follows from its neighbours; only a tie needs a comparison.
             unchanged = delta.hunks[0].start if delta.hunks else delta.tail
             step = common_prefix(older, successor, min(unchanged, len(older)))
             depth = common_prefix(older, self.nodes, depth) if step == depth else min(step, depth)
@@ -143,7 +143,7 @@ class GraphHistory:
         return len(self.kept) if head == self.live else self.places[head]
 
     def all_nodes(self) -> Iterator[Node]:
-        """Yield every node of every version once: the current list's, then what each delta restores."""
+        """Yield every node of every version once: the current list's nodes, then those that each delta restores."""
         seen: set[int] = set()
         for nodes in (self.nodes, *(delta.restored_nodes() for delta in reversed(self.deltas))):
             for node in nodes:
@@ -170,12 +170,12 @@ class GraphHistory:
             return ids[length]
 
     def forget_ids(self, length: int) -> None:
-        """The current list changed behind its first `length` messages."""
+        """Drop the ids after the first `length` messages of the current list, because the list changed there."""
         with self.lock:
             del self._ids[length + 1 :]
 
     def forget_reading(self) -> None:
-        """Drop what was only kept to make the next reading faster."""
+        """Drop the caches that make the next reading faster."""
         with self.lock:
             self._last = self._last_ids = self._slots = self._keys = None
 
@@ -194,14 +194,14 @@ class GraphHistory:
             return self.samples  # type: ignore[return-value]  # no bare index is left
 
     def find(self, sample_id: str) -> int | None:
-        """Return the place in `samples` of the sample with that id, if this graph (attached chats not counted) has one."""
+        """Return the place in `samples` of the sample with that id; None if this graph, without its attached chats, has none."""
         samples = self.settle()
         for at in range(len(self._by_id), len(samples)):
             self._by_id[samples[at].sample_id] = at
         return self._by_id.get(sample_id)
 
     def add_sample(self, sample: Sample) -> int:
-        """Enter a sample that lies on one of the heads; return its place in `samples`."""
+        """Add a sample that lies on one of the heads; return its place in `samples`."""
         self.settle()
         self.samples.append(sample)
         self.settled += 1
@@ -212,7 +212,7 @@ class GraphHistory:
         return len(self.samples) - 1
 
     def response_id(self, sample: Sample) -> str:
-        """Compute the id: context, overlay, message, sample id and call, so that a change in any of them is another id."""
+        """Compute the id from context, overlay, message, sample id and call, so that a change in any of them gives another id."""
         place = self.place_of(sample.head)
         parts = (
             self.id_of(place, sample.index),
@@ -224,13 +224,13 @@ class GraphHistory:
         return digest(b"hermes.response\0" + b"".join(parts)).hex()
 
     def seal(self, sample: Sample) -> str:
-        """Return the response's id; the first answer stands."""
+        """Return the response's id; it is computed once and then kept."""
         if sample.sealed is None:
             sample.sealed = self.response_id(sample)
         return sample.sealed
 
     def slots(self) -> dict[int, list[Sample]]:
-        """Return the current list's sampled slots by index: those on whose exact prefix a response with that message hangs."""
+        """Return the sampled slots of the current list by index: where a model sampled this message in exactly this prefix."""
         with self.lock:
             state = (self.revision, len(self.nodes), len(self.samples), len(self.kept))
             if self._slots is None or self._slots[0] != state:
@@ -256,38 +256,38 @@ class GraphHistory:
             return {index: samples for index, samples in found if samples}
 
     def agreement(self) -> dict[int, int]:
-        """Return for every head how far it agrees with the current list."""
+        """Return for every head, the current list included, how far it agrees with the current list."""
         return {**self.version_tree.agreement(), self.live: len(self.nodes)}
 
     # Copies ------------------------------------------------------------------------------------------------------
 
     def copy(self) -> GraphHistory:
         """Return an independent history with the same content; nodes, finished deltas and samples are shared."""
-        twin = GraphHistory(self.seed)
-        twin.nodes, twin.live, twin.numbers = list(self.nodes), self.live, self.numbers
-        twin.kept, twin.places, twin.edges = list(self.kept), dict(self.places), list(self.edges)
-        twin.deltas = [*self.deltas[:-1], *(delta.copy() for delta in self.deltas[-1:])]
-        twin.samples, twin.settled, twin.since = list(self.settle()), self.settled, self.since
-        twin.fresh, twin.version_tree, twin.snapshots = list(self.fresh), self.version_tree.copy(), dict(self.snapshots)
-        twin.annotations = {key: list(notes) for key, notes in self.annotations.items()}
-        twin.erased, twin.base = set(self.erased), self.base
-        return twin
+        copied = GraphHistory(self.seed)
+        copied.nodes, copied.live, copied.numbers = list(self.nodes), self.live, self.numbers
+        copied.kept, copied.places, copied.edges = list(self.kept), dict(self.places), list(self.edges)
+        copied.deltas = [*self.deltas[:-1], *(delta.copy() for delta in self.deltas[-1:])]
+        copied.samples, copied.settled, copied.since = list(self.settle()), self.settled, self.since
+        copied.fresh, copied.version_tree, copied.snapshots = list(self.fresh), self.version_tree.copy(), dict(self.snapshots)
+        copied.annotations = {key: list(notes) for key, notes in self.annotations.items()}
+        copied.erased, copied.base = set(self.erased), self.base
+        return copied
 
     def fork(self, length: int) -> GraphHistory:
         """Return a history that starts with the first `length` messages and the samples on them, without older versions."""
-        twin = GraphHistory(self.seed)
-        twin.nodes = self.nodes[:length]
+        forked = GraphHistory(self.seed)
+        forked.nodes = self.nodes[:length]
         depths = self.agreement()
         for sample in self.settle():
             if sample.index < min(length, depths[sample.head]):
-                twin.add_sample(Sample(twin.live, sample.index, sample.sample_id, sample.overlay, sample.call, self.seal(sample)))
+                forked.add_sample(Sample(forked.live, sample.index, sample.sample_id, sample.overlay, sample.call, self.seal(sample)))
                 if sample.sealed in self.annotations:
-                    twin.annotations[sample.sealed] = list(self.annotations[sample.sealed])
-        for chat in (node.chat for node in twin.nodes):
+                    forked.annotations[sample.sealed] = list(self.annotations[sample.sealed])
+        for chat in (node.chat for node in forked.nodes):
             for name in self.annotations.keys() & (chat.response_ids if chat is not None else ()):
-                twin.annotations[name] = list(self.annotations[name])
-        twin.erased = set(self.erased)
-        return twin
+                forked.annotations[name] = list(self.annotations[name])
+        forked.erased = set(self.erased)
+        return forked
 
 
 def new_sample_id() -> str:

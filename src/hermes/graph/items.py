@@ -1,6 +1,6 @@
-"""The items of one graph: one `Message` for each slot that somebody holds, found again wherever the slot went.
+"""The items of one graph: one `Message` for each slot that a caller holds, found again wherever inserts and deletes moved the slot.
 
-Items are remembered weakly, by the node in their slot: who holds an item keeps it alive, nobody else does."""
+Items are kept by weak reference, by the node in their slot: an item lives only as long as a caller holds it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class GraphItems:
-    """Hands out items and writes them through. Who asks for an item or lets items follow holds the history's lock."""
+    """Returns items and writes their changes into the graph. The caller of `item` and `follow` holds the history's lock."""
 
     __slots__ = ("_freeze", "_held", "_history")
 
@@ -28,16 +28,16 @@ class GraphItems:
         self._held: WeakValueDictionary[int, Message] = WeakValueDictionary()
 
     def item(self, index: int) -> Message:
-        """Return the one item of a slot: all who hold it see each other's writes."""
+        """Return the one item of a slot: all callers that hold it see each other's writes."""
         node = self._history.nodes[index]
         item = self._held.get(id(node))
         return item if item is not None else self._bind(Message(node), node, index)
 
     def change(self, item: Message, change: Callable[[dict[str, Any]], T]) -> T:
-        """Apply `change` to an item's fields: an edit of the graph at the item's slot, all of it or nothing.
+        """Apply `change` to an item's fields: one edit of the graph at the item's slot, whole or not at all.
 
-        The new fields are frozen without the lock, because freezing may read another graph that is being attached; if the
-        slot was written meanwhile, it is done over."""
+        The new fields are frozen without the lock, because freezing may read another graph that is being attached; if another
+        thread wrote the slot meanwhile, the change is applied again."""
         while True:
             with self._history.lock:
                 node, index = item._node, self._index_of(item)
@@ -59,7 +59,7 @@ class GraphItems:
             return self._index_of(item) in self._history.slots()
 
     def follow(self, before: list[Node]) -> None:
-        """Nodes were exchanged in place, slot for slot: let the items show the new ones."""
+        """Let the items show the new nodes, after nodes were replaced slot by slot."""
         for index, (old, new) in enumerate(zip(before, self._history.nodes, strict=True)):
             item = self._held.pop(id(old), None) if old is not new else None
             if item is not None:
@@ -72,7 +72,7 @@ class GraphItems:
         return item
 
     def _index_of(self, item: Message) -> int:
-        """Find an item's slot, looking outwards from where it was last; raise StaleItemError if the slot is gone."""
+        """Return the index of an item's slot, searching outwards from its last place; raise StaleItemError if the slot is gone."""
         nodes, node, hint = self._history.nodes, item._node, item._hint
         for distance in range(max(hint + 1, len(nodes) - hint)):
             for index in (hint - distance, hint + distance):

@@ -1,7 +1,7 @@
 """Draw a graph as Mermaid text, in the style of the founding diagram.
 
-Messages are boxes, a sampled message is a box of boxes (its call, its text), a message with a chat attached shows the chat inside,
-and every kept version stands beside the list as far as it differs, joined by a dotted edge to where the list went on."""
+A message is a box. A sampled message is a box of two boxes: its call and its text. A message with a chat attached shows the chat inside.
+Beside the list stand the messages in which each kept version differs, joined by a dotted edge to the version that followed it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.graph.node import AttachedChat, Node, is_same_content
 
 ROLE_ICONS = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 MAX_LEVELS = 8
-"""Chats inside chats are drawn so deep and no deeper."""
+"""How deep chats inside chats are drawn."""
 CLASSES = (
     "classDef messageNode fill:#eef2ff,stroke:#6366f1,color:#1e1b4b",
     "classDef responseNode fill:#ecfdf5,stroke:#10b981,color:#064e3b",
@@ -26,10 +26,10 @@ CLASSES = (
 
 def draw_mermaid(history: GraphHistory, width: int = 60) -> str:
     """Return the Mermaid source; texts are cut at `width` characters."""
-    pen = _MermaidDrawing(width)
-    pen.graph(history, "")
-    lines = ["graph TD", *(f"    {line}" for line in pen.lines), *(f"    {line}" for line in CLASSES)]
-    for name, members in pen.classes.items():
+    drawing = _MermaidDrawing(width)
+    drawing.graph(history, "")
+    lines = ["graph TD", *(f"    {line}" for line in drawing.lines), *(f"    {line}" for line in CLASSES)]
+    for name, members in drawing.classes.items():
         lines.append(f"    class {','.join(members)} {name}")
     return "\n".join(lines) + "\n"
 
@@ -65,7 +65,7 @@ class _MermaidDrawing:
         names = [self.message(f"{prefix}M{index}", node, samples.get(index, ())) for index, node in enumerate(history.nodes)]
         self.chain(names)
         depths = {place: _shared_length(history.nodes_at(place), history.nodes) for place in range(len(history.kept))}
-        # A version that is all in the current list is not drawn: the list only went on from it, nothing of it is elsewhere.
+        # A version whose messages all begin the current list is not drawn: it has no message of its own.
         drawn = {place: f"{prefix}V{place}" for place in depths if depths[place] < len(history.nodes_at(place))}
         for place, name in drawn.items():
             self.version(history, place, depths[place], name, names)
@@ -79,7 +79,7 @@ class _MermaidDrawing:
         return names
 
     def version(self, history: GraphHistory, place: int, depth: int, name: str, current: Sequence[str]) -> None:
-        """Draw what a kept version has that the current list has not."""
+        """Draw the messages of a kept version that the current list does not have."""
         nodes = history.nodes_at(place)
         self.open(name, f"Previous Messages (version {place + 1})", "previousNode")
         samples = history.slots_at(place)
@@ -95,7 +95,7 @@ class _MermaidDrawing:
         if chat is not None:
             title = "🔧 Tool Response" if role in ("tool", "function") else f"{ROLE_ICONS[role]} {role.title()} Message"
             self.open(name, title, "responseNode")
-            self.attached(name, chat)
+            self.attached_chat(name, chat)
             self.box(f"{name}C", [f"Content: {self.text(node)}"], "metadataNode")
             self.close()
         elif samples:
@@ -105,11 +105,11 @@ class _MermaidDrawing:
             self.box(f"{name}C", [f"📝 {self.text(node)}"], "metadataNode")
             self.close()
         else:
-            face = "✂️" if node.redacted else ROLE_ICONS[role]
-            self.box(name, [f"{face} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
+            icon = "✂️" if node.redacted else ROLE_ICONS[role]
+            self.box(name, [f"{icon} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
         return name
 
-    def attached(self, name: str, chat: AttachedChat) -> None:
+    def attached_chat(self, name: str, chat: AttachedChat) -> None:
         self.open(f"{name}D", "📊 Metadata", "metadataNode")
         self.box(f"{name}L", [f"Length: {len(chat)}"], "metadataNode")
         if id(chat.history) in self.drawn:
@@ -129,7 +129,7 @@ class _MermaidDrawing:
             self.write(f"{one} --> {other}")
 
     def text(self, node: Node) -> str:
-        """One line of what the message says: its text, else what it calls, else its parts."""
+        """Return the message as one line: its text, its parts, its tool calls."""
         text = " ".join(_words(node)).strip() or "(empty)"
         text = " ".join(text.split())
         return _escape_label(text if len(text) <= self.width else text[: self.width - 1] + "…")
@@ -160,7 +160,7 @@ def _call_rows(sample: Sample) -> list[str]:
 
 
 def _shared_length(one: Sequence[Node], other: Sequence[Node]) -> int:
-    """How many leading nodes are the same, their chats included: a version may be kept for the old chat of a message alone."""
+    """Return how many leading nodes are the same, their chats included: a version may differ in a message's old chat alone."""
     pairs = zip(one, other, strict=False)
     alike = (is_same_content(left, right) and _chat_key(left) == _chat_key(right) for left, right in pairs)
     return next((index for index, is_alike in enumerate(alike) if not is_alike), min(len(one), len(other)))
@@ -171,13 +171,13 @@ def _chat_key(node: Node) -> int | None:
 
 
 SPECIAL = {letter: f"#{ord(letter)};" for letter in "#%&*:\\_`"} | {'"': "#quot;", "<": "#lt;", ">": "#gt;"}
-"""What Mermaid reads inside labels: quotes, markup, `%%{init…}%%`, and `style…:…#…;`, which loses its last semicolon."""
+"""Characters that Mermaid interprets inside labels: quotes, markup, `%%{init…}%%`, and `style…:…#…;`, which loses its last semicolon."""
 TRAPS = re.compile(r"(?<=\$)(?=\$)|(?<=:)(?=fa-)|(?<=\\)(?=n)")
-"""What Mermaid reads after it has decoded entities: formulas, icons, line breaks. A zero-width space in between is no such thing."""
+"""What Mermaid interprets after it has decoded entities: formulas, icons, line breaks. A zero-width space in between prevents that."""
 
 
 def _escape_label(text: str) -> str:
-    """Return a text that stands in a label as it is, on one line."""
+    """Return a text that Mermaid shows in a label unchanged, on one line."""
     shown = TRAPS.sub("\u200b", "".join(letter if letter.isprintable() or letter == "\u200d" else " " for letter in text))
-    # A line with the words `direction LR` in it is taken for that statement, label and all.
+    # Mermaid takes a line that contains `direction LR` for that statement, even inside a label.
     return "".join(SPECIAL.get(letter, letter) for letter in shown).replace("direction ", "direction#32;")

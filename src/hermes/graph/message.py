@@ -18,11 +18,11 @@ from hermes.graph.errors import FrozenError, MessageError
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 METADATA = "metadata"
-"""The one field that is beside the message: outside the canonical form, never sent."""
+"""The one field that is not part of the message: outside the canonical form, never sent."""
 REASONING = ("reasoning", "reasoning_content")
 """Two names for the same thing; the name a message came with is kept."""
 THINKING = "thinking_blocks"
-"""What a vendor wants to be given back of a model's thinking, in its own form; left out of later contexts together with the reasoning."""
+"""A model's thinking in the vendor's own form, which the vendor wants sent back; left out of later contexts together with the reasoning."""
 
 MAX_DEPTH = 64
 MAX_INT_BITS = 8_192  # Python itself refuses to print integers of more than 4,300 digits; JSON readers far fewer.
@@ -77,7 +77,7 @@ def freeze(value: Any, path: str, depth: int = 0) -> Any:
     """Return `value` as JSON would hold it, frozen to every depth; raise MessageError with the path to what JSON cannot hold."""
     kind = type(value)
     if value is None or kind is bool or (depth == 0 and kind in (FrozenDict, FrozenList)):
-        return value  # frozen before, at the same depth: a field of a message that is edited in another field
+        return value  # frozen before, at the same depth: an edit of one field leaves the other fields of the message as they are
     if depth > MAX_DEPTH:
         raise MessageError(path, f"nested deeper than {MAX_DEPTH} levels, or a value that contains itself")
     if isinstance(value, str):
@@ -105,8 +105,8 @@ def plain_number(value: float, path: str) -> float:
 
 
 def plain_text(value: str) -> str:
-    """Return a text as JSON gives it back: no subclass, and two surrogates that make a character are that character."""
-    text = str.__str__(value)  # of an enum's member its value
+    """Return a text as JSON gives it back: no subclass; a surrogate pair becomes the character that it encodes."""
+    text = str.__str__(value)  # a member of an enum gives its value
     if text.isascii():
         return text
     try:
@@ -117,7 +117,7 @@ def plain_text(value: str) -> str:
 
 
 def dump_model(value: Any) -> Any:
-    """Return what an object of a client library holds: the fields that were set, as JSON values."""
+    """Return the fields that were set in an object of a client library, as JSON values."""
     return value.model_dump(mode="json", exclude_unset=True)
 
 
@@ -138,11 +138,11 @@ def freeze_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | No
     return FrozenDict(freeze_items(value, path))
 
 
-def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any]) -> dict[str, Any]:
+def check_message(message: Any, path: str, freeze_metadata: Callable[[Any, str], Any]) -> dict[str, Any]:
     """Return the fields of one chat message, frozen; raise MessageError with the path to the first fault.
 
     Takes a mapping, or an object with `model_dump` as client libraries return them (only the fields that were set are
-    read). Unknown fields are kept. `freeze_side` freezes the `metadata`, which may hold a chat."""
+    read). Unknown fields are kept. `freeze_metadata` freezes the `metadata`, which may hold a chat."""
     if not isinstance(message, Mapping):
         message = dump_model(message) if callable(getattr(message, "model_dump", None)) else message
         if not isinstance(message, Mapping):
@@ -155,13 +155,13 @@ def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any
     fields = dict(freeze_items({key: value for key, value in message.items() if key != METADATA}, path))
     check_shapes(fields, path)
     if METADATA in message:
-        side = message[METADATA]
-        fields[METADATA] = None if side is None else freeze_side(side, f"{path}.{METADATA}")
+        metadata = message[METADATA]
+        fields[METADATA] = None if metadata is None else freeze_metadata(metadata, f"{path}.{METADATA}")
     return fields
 
 
 def check_shapes(fields: Mapping[str, Any], path: str) -> None:
-    """Refuse the values that no chat API takes; everything else is the model's and the server's business."""
+    """Refuse the values that no chat API takes; the server decides about everything else."""
     content = fields.get("content")
     if isinstance(content, FrozenList):
         for index, part in enumerate(content):
@@ -181,8 +181,8 @@ def check_shapes(fields: Mapping[str, Any], path: str) -> None:
 
 
 def _encoder(*, sort_keys: bool) -> Callable[[Any], str]:
-    """Compact ASCII JSON. Made once: the library's own `encode` makes its inner encoder anew for every value, which for a message takes
-    as long as encoding it."""
+    """Return a function that writes compact ASCII JSON. Made once: the library's `encode` makes a new inner encoder for every value,
+    which for a message takes as long as encoding it."""
     plain = json.JSONEncoder(ensure_ascii=True, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False, check_circular=False)
     if c_make_encoder is None:  # not CPython
         return plain.encode
@@ -195,7 +195,7 @@ _encode_ordered = _encoder(sort_keys=False)
 
 
 def canonical(value: Any) -> bytes:
-    """Return the bytes that stand for a frozen JSON value, whatever the order of its keys."""
+    """Return the canonical bytes of a frozen JSON value; the order of its keys does not matter."""
     return _encode_sorted(value).encode("ascii")
 
 
@@ -205,12 +205,12 @@ def compact_json(value: Any) -> str:
 
 
 def canonical_message(message: Mapping[str, Any]) -> bytes:
-    """Return the bytes that stand for a message: all its fields but the side data."""
+    """Return the canonical bytes of a message: all its fields but `metadata`."""
     if METADATA in message:
         return canonical({key: value for key, value in message.items() if key != METADATA})
     return canonical(message)
 
 
 def digest(data: bytes) -> bytes:
-    """Return the 32 bytes by which content is addressed."""
+    """Return the SHA-256 of content: the 32 bytes that identify it."""
     return sha256(data).digest()

@@ -1,4 +1,4 @@
-"""Nodes: frozen messages, addressed by content and by the context they stand in.
+"""Nodes: frozen messages, identified by their content and by the context they stand in.
 
     node.digest   = H(canonical bytes of the message)
     context id    = H(parent's context id, node.digest); the root's parent is H(the conversation's seed)
@@ -19,7 +19,7 @@ REDACTED = "[redacted]"
 class AttachedChat(FrozenList):
     """The chat that produced a message, as it was when it was attached: `message["metadata"]["chat"]`.
 
-    Reads and serialises as the list of its messages; `.graph` is a copy of the whole graph, to look into or to go on with."""
+    Reads and serialises as the list of its messages; `.graph` is a copy of the whole graph, to read or to continue."""
 
     __slots__ = ("_ids", "_open", "history", "origin", "origins")
 
@@ -30,7 +30,7 @@ class AttachedChat(FrozenList):
         inner = (node.chat for node in history.all_nodes())
         self.origin = origin or new_origin()
         self.origins = frozenset((self.origin,)).union(*(chat.origins for chat in inner if chat is not None))
-        """The graphs in here, itself and those attached to it, so that a chat never comes to contain itself."""
+        """The origins of this graph and of all chats attached to it, so that the graph can refuse a chat that contains itself."""
         self._open = open_graph
         self._ids: frozenset[str] | None = None
 
@@ -57,7 +57,7 @@ class AttachedChat(FrozenList):
 
     @property
     def response_ids(self) -> frozenset[str]:
-        """Every response that would be lost with this chat, those of chats attached to it among them."""
+        """The ids of every response that would be lost with this chat, including those of chats attached to it."""
         if self._ids is None:
             self._ids = frozenset(response.id for response in self._open(self.history).responses())
         return self._ids
@@ -90,23 +90,23 @@ class Node(FrozenDict):
     @property
     def chat(self) -> AttachedChat | None:
         """The chat attached to this message, if any."""
-        side = self.get(METADATA)
-        chat = side.get("chat") if side else None
+        metadata = self.get(METADATA)
+        chat = metadata.get("chat") if metadata else None
         return chat if isinstance(chat, AttachedChat) else None
 
 
 class Tombstone(Node):
-    """A node whose content was erased. It keeps its place and its digest, and so every id that was built on it."""
+    """A node whose content was erased. It keeps its place and its digest, so every id that was built on it stays valid."""
 
     __slots__ = ()
     redacted = True
 
     @classmethod
     def of(cls, role: str, digest: bytes, chat: AttachedChat | None = None) -> Tombstone:
-        side = {} if chat is None else {METADATA: FrozenDict(chat=chat, length=len(chat))}
-        stone = cls(role=role, content=REDACTED, **side)
-        stone._digest = digest
-        return stone
+        metadata = {} if chat is None else {METADATA: FrozenDict(chat=chat, length=len(chat))}
+        tombstone = cls(role=role, content=REDACTED, **metadata)
+        tombstone._digest = digest
+        return tombstone
 
 
 def attached_chats(nodes: Iterable[Node]) -> list[AttachedChat]:
@@ -129,7 +129,7 @@ def attached_chats(nodes: Iterable[Node]) -> list[AttachedChat]:
 
 
 def is_same_content(one: Node, other: Node) -> bool:
-    """Whether two nodes have equal content: all fields but the side data."""
+    """Whether two nodes have equal content: all fields but `metadata`."""
     return one is other or one.digest == other.digest
 
 
@@ -142,7 +142,7 @@ def common_prefix(one: Sequence[Node], other: Sequence[Node], start: int = 0) ->
 
 
 def root_id(seed: str) -> bytes:
-    """The id of a conversation's empty context."""
+    """Return the id of a conversation's empty context."""
     return digest(b"hermes.root\0" + seed.encode("utf-8", "surrogatepass"))
 
 

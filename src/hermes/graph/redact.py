@@ -1,6 +1,6 @@
-"""Erase content for good: in every version, every attached chat and every call that spelled it out.
+"""Erase content for good: in every version, every attached chat and every call whose text or tokens hold it.
 
-What stays is a tombstone with the digest, so that ids built on it still hold and nothing else has to be thrown away."""
+A tombstone with the digest stays, so that ids built on it are still valid and nothing else has to be erased."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Chats = Mapping[int, AttachedChat]
 def redact(history: GraphHistory, digest: bytes) -> bool:
     """Erase every message with that digest; return whether there was one.
 
-    The current list gets an ordinary message that says so: what a model is shown from now on is exactly what its ids
-    say, and the edit rule keeps the version that was sampled under the erased text. There the tombstone stands."""
+    In the current list an ordinary message `[redacted]` replaces it, so that the ids of later contexts match what models are sent.
+    The edit rule keeps the version that was sampled with the erased text; in that version the tombstone stands."""
     chats = _redact_chats(history.all_nodes(), {digest})
     is_here = any(node.digest == digest and not node.redacted for node in history.all_nodes())
     if is_here or chats:
@@ -31,7 +31,7 @@ def redact(history: GraphHistory, digest: bytes) -> bool:
 
 
 def without_erased(history: GraphHistory, nodes: Sequence[Node]) -> Sequence[Node]:
-    """A turn may have been prepared before some of its messages were erased: do not bring them back."""
+    """Return the nodes with erased content replaced by tombstones: a turn may have been prepared before an erasure."""
     if not history.erased:
         return nodes
     chats = _redact_chats(nodes, history.erased)
@@ -39,7 +39,9 @@ def without_erased(history: GraphHistory, nodes: Sequence[Node]) -> Sequence[Nod
 
 
 def erase_call(call: CallRecord, nodes: Sequence[Node], index: int) -> CallRecord:
-    """A call's token ids spell out its messages: drop the prompt's behind a tombstone, the completion's on one."""
+    """Erase the call's prompt if a message of its context is a tombstone, and its completion if its own message is one.
+
+    Token ids can be decoded to the text of the messages."""
     if any(node.redacted for node in nodes[:index]):
         call = call.erase("prompt")
     return call.erase("completion") if nodes[index].redacted else call
@@ -54,18 +56,18 @@ def _redact(history: GraphHistory, digest: bytes, chats: Chats) -> None:
         rewrite(history, at[0], at[-1] + 1, placeholders, REDACTION)
     known: dict[int, Node] = {}
 
-    def erased(node: Node) -> Node:
+    def erase(node: Node) -> Node:
         if id(node) not in known:
             known[id(node)] = _erase_node(node, {digest}, chats)
         return known[id(node)]
 
-    alive = list(history.all_nodes())  # ids of objects are names only while the objects live
-    history.nodes[:] = map(erased, history.nodes)
+    alive = list(history.all_nodes())  # keeps the old nodes alive: an object's id is unique only while it lives
+    history.nodes[:] = map(erase, history.nodes)
     history.deltas = [
-        Delta(delta.tail, tuple(map(erased, delta.end)), [Hunk(a, b, tuple(map(erased, nodes))) for a, b, nodes in delta.hunks])
+        Delta(delta.tail, tuple(map(erase, delta.end)), [Hunk(a, b, tuple(map(erase, nodes))) for a, b, nodes in delta.hunks])
         for delta in history.deltas
     ]
-    history.snapshots = {place: tuple(map(erased, nodes)) for place, nodes in history.snapshots.items()}
+    history.snapshots = {place: tuple(map(erase, nodes)) for place, nodes in history.snapshots.items()}
     history.forget_reading()
     alive.clear()
     for place, sample in enumerate(history.settle()):
@@ -93,9 +95,9 @@ def _redact_chats(nodes: Iterable[Node], digests: set[bytes]) -> dict[int, Attac
 def _erase_node(node: Node, digests: set[bytes], chats: Chats) -> Node:
     chat = node.chat
     new = chats.get(id(chat.history)) if chat is not None else None
-    if node.digest in digests and not node.redacted:  # a chat attached to it stays: its samples are other messages
+    if node.digest in digests and not node.redacted:  # an attached chat stays: it holds other messages
         return Tombstone.of(node["role"], node.digest, new or chat)
     if new is None:
         return node
-    side = FrozenDict({**node[METADATA], "chat": new, "length": len(new)})
-    return Tombstone.of(node["role"], node.digest, new) if node.redacted else Node({**node, METADATA: side})
+    metadata = FrozenDict({**node[METADATA], "chat": new, "length": len(new)})
+    return Tombstone.of(node["role"], node.digest, new) if node.redacted else Node({**node, METADATA: metadata})

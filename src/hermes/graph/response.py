@@ -1,6 +1,6 @@
-"""What the graph hands out about samples: a turn before the call, a response after it.
+"""What a caller gets for one model call: a turn before the call, a response after it.
 
-Both are read-only windows; reading one computes what is asked for and nothing else."""
+Both are read-only views; reading a property computes that property and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.graph.node import Node, extend_ids, root_id
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A pinned context: exactly what will be sent, whatever happens to the list meanwhile. Made by `prepare`."""
+    """A pinned context: exactly what will be sent, even if the list changes meanwhile. Made by `prepare`."""
 
     nodes: tuple[Node, ...] = field(repr=False)
     overlay: Overlay
@@ -25,7 +25,7 @@ class Turn:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages to send: no metadata, reasoning and ephemeral text as the overlay says."""
+        """The messages to send: without metadata, with reasoning and ephemeral text as the overlay says."""
         return self.overlay.render(self.nodes)
 
     @property
@@ -35,14 +35,14 @@ class Turn:
 
     @property
     def context_id(self) -> str:
-        """Names this context: the messages of the list, and what the overlay adds to them (tools among it)."""
+        """The id of this context: the messages of the list, and what the overlay adds to them, tools included."""
         ids = [root_id(self.seed)]
         extend_ids(ids, self.nodes, len(self.nodes))
         return sent_id(ids[-1], self.overlay)
 
 
 def sent_id(context_id: bytes, overlay: Overlay) -> str:
-    """Return the id of what was sent: the list's own id unless something was laid over it."""
+    """Return the id of what was sent: the list's own id if the overlay is empty."""
     if overlay == EMPTY_OVERLAY:
         return context_id.hex()
     return digest(b"hermes.sent\0" + context_id + overlay.digest).hex()
@@ -50,7 +50,7 @@ def sent_id(context_id: bytes, overlay: Overlay) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """One sampled message, with exactly the context it was sampled in. Equal when the ids are."""
+    """One sampled message, with exactly the context it was sampled in. Equal when the ids are equal."""
 
     _history: GraphHistory = field(repr=False)
     _at: int = field(repr=False)
@@ -58,21 +58,21 @@ class Response:
 
     @property
     def _sample(self) -> Sample:
-        """The table's entry as it is now: it moves when the list leaves it to a kept version, and loses what is erased."""
+        """The sample as it is now: it changes when the sample moves to a kept version, and when its call is erased."""
         return self._history.settle()[self._at]
 
     @property
     def is_own(self) -> bool:
-        """Whether it lies on a version of the graph itself, and not in a chat attached to one of its messages."""
+        """Whether the response lies on a version of the graph itself, not in a chat attached to one of its messages."""
         return self._notes is self._history
 
     def belongs_to(self, history: GraphHistory) -> bool:
-        """Whether that graph handed this response out."""
+        """Whether this response was read from that graph."""
         return self._notes is history
 
     @property
     def id(self) -> str:
-        """Names this sample: hash of its context, overlay, message, sample id and call."""
+        """The sample's id: a hash of its context, overlay, message, sample id and call."""
         with self._history.lock:
             return self._history.seal(self._sample)
 
@@ -99,7 +99,7 @@ class Response:
 
     @property
     def context_id(self) -> str:
-        """Names what was sent, as the turn's `context_id` did."""
+        """The id of what was sent; equal to the turn's `context_id`."""
         with self._history.lock:
             place = self._history.place_of(self._sample.head)
             return sent_id(self._history.id_of(place, self._sample.index), self._sample.overlay)
@@ -120,7 +120,7 @@ class Response:
 
     @property
     def version(self) -> int:
-        """The place in `versions` of a version that holds it; in an attached chat, of that chat's versions."""
+        """The place in `versions` of a version that holds the response; in an attached chat, among that chat's versions."""
         with self._history.lock:
             return self._history.place_of(self._sample.head)
 
@@ -133,7 +133,7 @@ class Response:
 
     @property
     def annotations(self) -> list[FrozenDict]:
-        """What was learned later: rewards, reactions, times; in the order in which it came."""
+        """What was learned later about the response (rewards, reactions, times), oldest first."""
         if not self._notes.annotations and not self._history.annotations:
             return []
         own = [] if self._notes is self._history else self._history.annotations.get(self.id, [])

@@ -1,7 +1,7 @@
-"""Put a graph together from parts that a store kept, and go on with one that was not read at all.
+"""Build a graph from the parts that a store kept, and continue a graph without reading it.
 
-The codec reads what strangers wrote and looks at everything. These parts are our own and were authenticated: nothing is checked again,
-so that a long conversation is there at once; `verify()` still computes every id from the content.
+The codec reads untrusted documents and checks everything. The store wrote and authenticated these parts, so nothing is checked again,
+and a long conversation loads fast; `verify()` still computes every id from the content.
 
 Knows nothing about where parts are kept."""
 
@@ -23,7 +23,7 @@ from hermes.graph.node import AttachedChat, Node, Tombstone
 
 
 class LazySample(Sample):
-    """A sample whose call is read when it is first asked for: a list and its ids need no calls, and they are most of what is stored."""
+    """A sample whose call is decoded at its first use: a list and its ids need no calls, and calls are most of what is stored."""
 
     __slots__ = ("unread",)
 
@@ -31,7 +31,7 @@ class LazySample(Sample):
 
     @classmethod
     def of(cls, head: int, index: int, sample_id: str, overlay: Overlay, sealed: str, *, unread: bytes) -> LazySample:
-        """`unread` is the JSON of what `encode_call` gave."""
+        """Return a sample; `unread` is the JSON of what `encode_call` returned."""
         sample = cls(head, index, sample_id, overlay, None, sealed)
         del sample.call
         sample.unread = unread
@@ -46,7 +46,7 @@ class LazySample(Sample):
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """A kept version: its number, its successor's, the kind of the edge between them, and the way back from the next version."""
+    """A kept version: its number, its successor's number, the kind of the edge between them, and the delta from the next version."""
 
     number: int
     successor: int
@@ -55,14 +55,14 @@ class StoredVersion:
 
 
 def history_of(graph: MessageGraph) -> GraphHistory:
-    """The state behind a graph. Hold its lock while reading it; never edit it."""
+    """Return the state behind a graph. Hold its lock while reading it; never edit it."""
     return graph._history
 
 
 def continue_graph(head: str, live: int) -> MessageGraph:
-    """Return an empty graph whose ids go on from the context id `head`, as those of the whole list would; `live` is that list's number.
+    """Return an empty graph whose ids continue from the context id `head` of a stored list; `live` is that list's number.
 
-    What is appended to it gets exactly the ids that it would get behind the whole list. Indices count from 0."""
+    A message appended to it gets exactly the ids that it would get at the end of the whole list. Indices count from 0."""
     graph = MessageGraph()
     history = history_of(graph)
     history.live = history.numbers = live
@@ -80,7 +80,7 @@ def restore_graph(
     annotations: Iterable[tuple[str, FrozenDict]],
     erased: Iterable[bytes],
 ) -> MessageGraph:
-    """Return the graph with this current list; all else in the order in which it came about."""
+    """Return the graph with this current list; heads, samples and annotations are given oldest first."""
     history = GraphHistory(seed)
     history.nodes = list(nodes)
     history.kept = [head.number for head in heads]
@@ -99,12 +99,12 @@ def restore_graph(
 
 
 def restore_chat(graph: Mapping[str, Any], chats: Sequence[AttachedChat]) -> AttachedChat:
-    """Return an attached chat from what `encode_graph` wrote; `chats` are those that it may refer to."""
+    """Return an attached chat from what `encode_graph` wrote; `chats` are the chats that it may refer to."""
     return AttachedChat(decode_graph(graph, "chat", chats), MessageGraph._open)
 
 
 def restore_node(value: Any, digest: bytes, chats: Sequence[AttachedChat]) -> Node:
-    """Return the node that `encode_node` wrote as `value`, which is frozen in place."""
+    """Return the node that `encode_node` wrote as `value`; `value` itself is frozen and used, not copied."""
     if type(value) is list:
         _, role, _, *chat = value
         return Tombstone.of(role, digest, *(chats[number] for number in chat))
@@ -117,7 +117,7 @@ def restore_node(value: Any, digest: bytes, chats: Sequence[AttachedChat]) -> No
 
 
 def freeze_trusted(value: Any) -> Any:
-    """Freeze what JSON gave, as `freeze` does, without looking for faults."""
+    """Freeze a value decoded from JSON, as `freeze` does, without looking for faults."""
     if type(value) is dict:
         return FrozenDict({key: freeze_trusted(item) for key, item in value.items()})
     return FrozenList([freeze_trusted(item) for item in value]) if type(value) is list else value
@@ -126,7 +126,7 @@ def freeze_trusted(value: Any) -> Any:
 _CHANGEABLE = frozenset((dict, list))
 
 
-def _restore_metadata(side: Mapping[str, Any], chats: Sequence[AttachedChat]) -> FrozenDict:
-    chat = side.get("chat")
-    fields = {key: freeze_trusted(item) for key, item in side.items()}
-    return FrozenDict(fields if chat is None else {**fields, "chat": chats[chat["graph"]]})  # in the place it had
+def _restore_metadata(metadata: Mapping[str, Any], chats: Sequence[AttachedChat]) -> FrozenDict:
+    chat = metadata.get("chat")
+    fields = {key: freeze_trusted(item) for key, item in metadata.items()}
+    return FrozenDict(fields if chat is None else {**fields, "chat": chats[chat["graph"]]})  # the key keeps its place

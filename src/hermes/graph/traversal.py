@@ -1,4 +1,4 @@
-"""Walk a whole graph: every response once, every edge, every id checked. Versions and attached chats included, to any depth."""
+"""Go through a whole graph, versions and attached chats to any depth included: every response once, every edge, and check every id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def histories(top: GraphHistory) -> list[GraphHistory]:
     """Return the graph itself and every chat attached anywhere in it, each once, in the order of discovery."""
     found = [top]
     seen = {id(top)}
-    for history in found:  # grows while it is walked
+    for history in found:  # the loop appends to `found`
         for node in history.all_nodes():
             chat = node.chat
             if chat is not None and id(chat.history) not in seen:
@@ -29,19 +29,19 @@ def responses(top: GraphHistory) -> Iterator[Response]:
     """Yield every sample once, a graph's own in the order of sampling, then those of attached chats.
 
     A sample that several chats hold (a fork, a later snapshot of one subagent) is one sample. The same sample id with
-    other content is another sample: nothing is dropped because two things have one name."""
+    other content is another sample, and both are yielded."""
     seen: dict[str, list[Response]] = {}
     for history in histories(top):
         for at, sample in enumerate(history.settle()):
             response = Response(history, at, top)
-            twins = seen.setdefault(sample.sample_id, [])
-            if not any(response.id == twin.id for twin in twins):
-                twins.append(response)
+            same_name = seen.setdefault(sample.sample_id, [])
+            if not any(response.id == other.id for other in same_name):
+                same_name.append(response)
                 yield response
 
 
 class Edge(NamedTuple):
-    """A connection between two contexts, by id. `sequential`: the next message. Any other kind is parallel."""
+    """A connection between two contexts, by id. A `sequential` edge leads to the next message; any other kind is parallel."""
 
     kind: str
     source: str
@@ -49,7 +49,7 @@ class Edge(NamedTuple):
 
 
 def edges(top: GraphHistory) -> Iterator[Edge]:
-    """Yield every edge once: the messages of every version in order, kept heads to their successors, subagents in and out."""
+    """Yield every edge once: from message to message in every version, from kept heads to their successors, into subagents and back."""
     seen: set[Edge] = set()
     for history in histories(top):
         for edge in _edges_of(history):
@@ -76,7 +76,7 @@ def _edges_of(history: GraphHistory) -> Iterator[Edge]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `verify` found. Truthy when nothing is wrong; erased content is not wrong, it is said."""
+    """What `verify` found. Truthy when nothing is wrong. Erased content is not a fault; it is listed in `redacted`."""
 
     messages: int
     responses: int
@@ -94,7 +94,7 @@ class Report:
 
 
 def verify(top: GraphHistory) -> Report:
-    """Compute every id again from the content and compare it with the one that was given out or loaded."""
+    """Compute every id again from the content and compare it with the id that was recorded or loaded."""
     problems: list[str] = []
     redacted: list[str] = []
     messages = count = 0
@@ -111,7 +111,7 @@ def verify(top: GraphHistory) -> Report:
                 problems.append(f"{where}metadata.length is not the length of the attached chat")
         names: set[str] = set()
         by_place = sorted(enumerate(history.settle()), key=lambda pair: history.place_of(pair[1].head))
-        for at, sample in by_place:  # neighbouring versions one after the other: most of their ids are the same
+        for at, sample in by_place:  # in the order of versions: neighbours share most of their ids, so few are computed
             count += 1
             if sample.sample_id in names:
                 problems.append(f"{where}sample id {sample.sample_id} is used twice")

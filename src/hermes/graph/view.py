@@ -1,6 +1,6 @@
-"""What reading a graph gives: items that write through to their slot, and versions that only read.
+"""What a caller reads from a graph: items that write through to their slot, and versions that are read-only.
 
-Knows the graph only as an `Owner`: somebody who can replace the fields of an item."""
+Knows the graph only as an `ItemOwner`, which can replace the fields of an item."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ItemOwner(Protocol):
-    """Who keeps an item's slot."""
+    """The keeper of an item's slot."""
 
     def change(self, item: Message, change: Callable[[dict[str, Any]], T]) -> T: ...
     def is_sampled(self, item: Message) -> bool: ...
@@ -25,9 +25,9 @@ class ItemOwner(Protocol):
 class Message(dict[str, Any]):
     """One message of a graph: a dict with real storage whose writes are edits of the graph.
 
-    It follows its slot: through shifts, and into the version that an edit elsewhere starts. Once its slot is deleted or
-    replaced, writing raises StaleItemError; reading still shows what it last held. Nested values are frozen. Without a
-    graph (popped, copied or made by hand) it is a plain dict that remembers to be a copy: appended, it is authored."""
+    It follows its slot when inserts and deletes move it, and into the version that an edit elsewhere starts. Once its slot is
+    deleted or replaced, writing raises StaleItemError; reading still shows its last fields. Nested values are frozen. A message
+    without a graph (popped, copied or made by hand) is a plain dict, but appending it to a graph writes an authored message."""
 
     __slots__ = ("__weakref__", "_hint", "_node", "_owner")
 
@@ -37,7 +37,7 @@ class Message(dict[str, Any]):
 
     @property
     def sampled(self) -> bool:
-        """Whether a model's response with this message hangs on exactly the messages before it."""
+        """Whether a model sampled this message with exactly the messages before it as its context."""
         owner = self._graph()
         return owner is not None and owner.is_sampled(self)
 
@@ -45,7 +45,7 @@ class Message(dict[str, Any]):
         return getattr(self, "_owner", None)
 
     def _change(self, change: Callable[[dict[str, Any]], T]) -> T:
-        """Apply `change` to a copy of the fields and write the result: all of it or, if it is refused, nothing."""
+        """Apply `change` to a copy of the fields and write the result; if the graph refuses it, nothing is written."""
         owner = self._graph()
         if owner is None:
             fields = dict(self)
@@ -55,7 +55,7 @@ class Message(dict[str, Any]):
         return owner.change(self, change)
 
     def _show(self, fields: Mapping[str, Any]) -> None:
-        # In this order, so that another thread never finds a field missing that was there before and is there after.
+        # In this order, so that another thread never misses a field that is there both before and after.
         dict.update(self, fields)
         for key in [key for key in self if key not in fields]:
             dict.__delitem__(self, key)
@@ -126,11 +126,11 @@ class Version(Sequence[Node]):
     def __eq__(self, other: object) -> bool:
         return same_messages(self._nodes, other) if isinstance(other, list | Version) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # compares with lists, so it cannot be hashed either
+    __hash__ = None  # type: ignore[assignment]  # equals lists, which have no hash
 
     @property
     def place(self) -> int:
-        """Where this version stands in `versions`."""
+        """The index of this version in `versions`."""
         with self._history.lock:
             return self._history.place_of(self._head)
 
@@ -157,14 +157,14 @@ class Version(Sequence[Node]):
 
     @property
     def successor(self) -> int | None:
-        """The place of the version that went on from this one; None for the current list."""
+        """The place of the version that this one was edited into; None for the current list."""
         edge = self._edge()
         with self._history.lock:
             return self._history.place_of(edge[1]) if edge is not None else None
 
     @property
     def sampled(self) -> frozenset[int]:
-        """The indices that count as sampled."""
+        """The indices of the messages that a model sampled in exactly this version's prefix."""
         with self._history.lock:
             return frozenset(self._history.slots_at(self.place))
 
@@ -177,7 +177,7 @@ class Version(Sequence[Node]):
 
 
 class Versions(Sequence[Version]):
-    """All versions of a graph, oldest first, the current list last. Each is read when asked for."""
+    """All versions of a graph, oldest first, the current list last. Each is read when it is indexed."""
 
     __slots__ = ("_history",)
 
@@ -203,7 +203,7 @@ class Versions(Sequence[Version]):
 
 
 def same_messages(nodes: Sequence[Node], other: Sequence[Any]) -> bool:
-    """Compare with a list of messages in the canonical form; what is not a list of messages is unequal."""
+    """Compare with a list of messages, by canonical form; a value that is not a message is unequal."""
     return len(nodes) == len(other) and all(map(same_message, nodes, other))
 
 

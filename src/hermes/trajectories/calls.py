@@ -1,8 +1,8 @@
-"""Calls: what trainers see of a sampled response, as token ids in exactly the context they were sampled in.
+"""Calls: sampled responses as trainers need them, token ids in exactly the context they were sampled in.
 
 A call is (prompt ids, completion ids). Token ids are kept as the bytes of little-endian int32, so that prefixes are compared
-by memcmp and nothing is copied. Grade is per token: returned ids with logprobs are trained; whatever else was sampled is
-excluded, and says why. Knows nothing about rows or files."""
+by memcmp and nothing is copied. Each token is graded: an id that the server returned with a logprob is trained; every other
+sampled token is excluded with a reason. Knows nothing about rows or files."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ NO_PROMPT_IDS = "no prompt token ids"
 NO_LOGPROBS = "no logprobs"
 INVALID_LOGPROB = "not a logprob"
 MAX_LOGPROB = 1e-3
-"""Rounding lifts a certain token's logprob a little above 0; more than this is no logprob."""
+"""Rounding lifts the logprob of a token with probability 1 a little above 0; a value above this is not a logprob."""
 NOT_RETURNED = "counted by the server but not returned"
 EMPTY_PROMPT = "empty prompt: nothing predicts the first token"
 REDACTED = "redacted"
 NO_CONSENT = "no consent"
 SCRIPTED_ANSWER = "scripted answer"
-"""A script gave the answer (`call.model` says so), and no model: it teaches nothing that a model said."""
+"""A script gave the answer, not a model (`call.model` says so), so it is not training data."""
 DERIVED = "prompt tokens derived, not recorded"
 SUPERSEDED = "superseded by an edit"
 REJECTED = "rejected compaction attempt"
 RETRIED = "retried"
 
 ACCEPTED_EDGES = frozenset({"alternative", "compaction", "compaction_attempt", "continuation", "redaction"})
-"""Edges along which nothing is given up: the conversation went on in a shorter form, or several samples were drawn in one context."""
+"""Edges that give nothing up: the conversation continued in a shorter form, or several samples were drawn in one context."""
 EMPTY_COMPLETION = "empty completion"
 MAX_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePolicies:
-    """Which samples are trained. Whatever is left out is listed in the ledger with the reason."""
+    """Which samples are trained. Every sample that is left out is in the ledger with its reason."""
 
     keep: Literal["all", "accepted"] = "all"
-    """`accepted` leaves out what was given up: responses on versions that an edit left behind, and rejected compaction attempts."""
+    """`accepted` leaves out abandoned responses: those on versions that an edit replaced, and rejected compaction attempts."""
     retries: Literal["all", "last"] = "all"
-    """`last` trains only the last of several samples drawn in one and the same context."""
+    """`last` trains only the last of several samples drawn in the same context."""
     derived: Literal["exclude", "include"] = "exclude"
-    """`include` trains calls whose prompt ids we tokenised ourselves; their rows say `on_policy: false`."""
+    """`include` trains calls whose prompt ids Hermes tokenised itself; their rows say `on_policy: false`."""
     policy_versions: frozenset[str] | None = None
     """Train only what these policy versions sampled; None trains all."""
     scripted: Literal["exclude", "include"] = "exclude"
-    """`include` treats what a script answered like what a model said, for tests of what reads exports."""
+    """`include` trains a script's answers too, to test programs that read exports."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleVerdict:
-    """What holds for a sample over all its copies: why it is refused (empty: it is not), and what was annotated."""
+    """The verdict on a sample, merged over all its copies: why it is refused (empty if it is not), and its annotations."""
 
     refused: str
     notes: Mapping[str, Any]
@@ -81,7 +81,7 @@ class ExcludedSpan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledCall:
-    """One sample, as data. Equal only to itself: two samples with equal tokens are two samples."""
+    """One sample as tokens. Equal only to itself: two samples with equal tokens are two samples."""
 
     session: str
     rollout: str
@@ -92,9 +92,9 @@ class SampledCall:
     response: Response = field(repr=False)
     tokenizer: str = ""
     whole: bytes = field(default=b"", repr=False)
-    """Prompt and completion, all ids that the server returned, in one piece: rows and tries take it as it is."""
+    """Prompt and completion, all ids that the server returned, in one bytes object that rows and tries use without a copy."""
     start: int = 0
-    """Where the completion starts in it, in tokens."""
+    """Where the completion starts in `whole`, in tokens."""
     logprobs: bytes = field(default=b"", repr=False)
     sampled: int = 0
     """How many tokens were sampled: those returned, or more if the server counted more."""
@@ -103,14 +103,14 @@ class SampledCall:
     excluded: tuple[ExcludedSpan, ...] = ()
     on_policy: bool = True
     policy: str = ""
-    """The policy version; with `policy_spans` for weights that changed on the way."""
+    """The policy version; see `policy_spans` if the weights changed during the response."""
     reward: float | None = None
     advantage: float | None = None
     rollout_reward: float | None = None
     refused: str = ""
-    """Why none of it is trained, where somebody or some policy said so; token grades are not meant."""
+    """Why an annotation, the record or a policy forbids training the sample; empty if none does. Token grades do not count here."""
     notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What was annotated about it."""
+    """The sample's annotations."""
 
     @property
     def prompt(self) -> bytes:
@@ -129,7 +129,7 @@ class SampledCall:
     @property
     def tokens(self) -> bytes:
         """Prompt and trained part of the completion: what a row must hold."""
-        return self.whole[: self.end * TOKEN_BYTES]  # all of it in the usual case, and then no copy
+        return self.whole[: self.end * TOKEN_BYTES]  # usually all of it, and then bytes are not copied
 
     @property
     def policy_spans(self) -> list[tuple[str, int, int]]:
@@ -148,8 +148,8 @@ def read_calls(
 ) -> list[SampledCall]:
     """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling.
 
-    With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so. `verdicts`, by
-    response id, hold what other copies of a sample say about it."""
+    With a tokenizer, calls that were recorded without token ids are tokenised and marked as off-policy. `verdicts`, by
+    response id, are the merged verdicts on samples that have several copies."""
     responses = list(session.graph.responses())
     refused = _refused_by_policies(session, responses, policies)
     noted = [verdicts[response.id].notes if response.id in verdicts else _notes(response) for response in responses]
@@ -192,7 +192,7 @@ def read_calls(
 
 
 def _tokenise_record(record: CallRecord, response: Response, tokenizer: Tokenizer) -> CallRecord:
-    """Return the record with token ids of our own making, marked as such; there are no logprobs to go with them."""
+    """Return the record with the tokenizer's ids, marked as derived. There are no logprobs, so they are all 0."""
     prompt, completion = tokenizer.encode(response)
     return replace(
         record,
@@ -206,7 +206,7 @@ def _tokenise_record(record: CallRecord, response: Response, tokenizer: Tokenize
 
 
 def _grade_call(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> SampledCall:
-    """Decide token by token: returned with a logprob is trained, the rest is excluded with its reason."""
+    """Grade the tokens: those that the server returned with a logprob are trained, the others are excluded with a reason."""
     counted = (record.usage or {}).get("completion_tokens")
     counted = counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
     returned = len(record.token_ids or ())
@@ -236,14 +236,14 @@ def _grade_call(record: CallRecord, refused: str | None, fields: dict[str, Any])
 
 
 def _usable_count(logprobs: Sequence[float]) -> int:
-    """Return how many values stand before the first that no trainer can use: an infinite one, or one that is no logprob at all."""
+    """Return how many values come before the first that a trainer cannot use: an infinite one, or one that is not a logprob."""
     if not logprobs or (max(logprobs) <= MAX_LOGPROB and math.isfinite(min(logprobs))):
         return len(logprobs)
     return next(at for at, value in enumerate(logprobs) if not (value <= MAX_LOGPROB and math.isfinite(value)))
 
 
 def _buffer(values: Sequence[Any]) -> Any:
-    """Return values as memory, little-endian, 4 bytes each, not copied if they are in that form already."""
+    """Return values as little-endian memory, 4 bytes each; an array of this form is not copied."""
     compact = values if isinstance(values, array) else array("i", values)
     if sys.byteorder == "big":
         compact = compact[:]
@@ -274,7 +274,7 @@ def _refusal_in_record(record: CallRecord, policies: SamplePolicies) -> str | No
 
 
 def _refused_by_policies(session: ExportSession, responses: Sequence[Response], policies: SamplePolicies) -> dict[str, str]:
-    """Return what the policies leave out, by response id."""
+    """Return the reasons for responses that the policies leave out, by response id."""
     refused: dict[str, str] = {}
     if policies.keep == "accepted":
         refused |= dict(_abandoned_responses(session))
@@ -286,18 +286,18 @@ def _refused_by_policies(session: ExportSession, responses: Sequence[Response], 
 
 
 def _is_scripted(record: CallRecord | None, policies: SamplePolicies) -> bool:
-    """Whether a script gave an answer, and nothing that it says is wanted."""
+    """Whether a script gave the answer and the policies exclude scripted answers."""
     return record is not None and record.model == SCRIPTED and policies.scripted == "exclude"
 
 
 def _abandoned_responses(session: ExportSession) -> Iterator[tuple[str, str]]:
-    """Yield the responses that lie on no version from which the conversation went on, in the graph and in attached chats.
+    """Yield id and reason of each abandoned response: it lies on no version that the conversation continued from. Attached chats count.
 
-    A chat counts as the message that carries it: attached to versions that were all given up, it was given up too."""
+    A chat is abandoned if every version with the message that carries it is abandoned."""
     accepted: set[str] = set()
     graphs: list[MessageGraph] = [session.graph]
     seen: set[int] = set()
-    for graph in graphs:  # grows while it is walked
+    for graph in graphs:  # the loop appends to `graphs`
         versions = list(graph.versions)
         places = _accepted_places(versions)
         prefixes = {_prefix_key(versions[place], index) for place in places for index in versions[place].sampled}
@@ -316,7 +316,7 @@ def _abandoned_responses(session: ExportSession) -> Iterator[tuple[str, str]]:
 
 
 def _accepted_places(versions: Sequence[Version]) -> set[int]:
-    """Return the places of the current list and of the versions from which it was reached without giving anything up."""
+    """Return the places of the current list and of every version that leads to it along accepted edges."""
     accepted = {len(versions) - 1}
     for version in reversed(versions[:-1]):
         if version.successor in accepted and version.kind in ACCEPTED_EDGES:
@@ -335,7 +335,7 @@ def _prefix_key(version: Sequence[Any], index: int) -> tuple[bytes, ...]:
 
 
 def _notes(response: Response) -> dict[str, Any]:
-    """Everything annotated about a response; what came later stands."""
+    """Return all annotations of a response as one mapping; a later value replaces an earlier one."""
     merged: dict[str, Any] = {}
     for note in response.annotations:
         merged |= note
@@ -348,7 +348,7 @@ def _rollout_name(notes: Mapping[str, Any], session: str) -> str:
 
 
 def _rollout_rewards(responses: Sequence[Response], noted: Sequence[Mapping[str, Any]], session: str) -> dict[str, float]:
-    """Return each rollout's reward: `rollout_reward` where annotated, else the reward of its last response that has one."""
+    """Return each rollout's reward: its annotated `rollout_reward`, else the reward of its last response that has one."""
     stated: dict[str, float] = {}
     last: dict[str, float] = {}
     for response, notes in zip(responses, noted, strict=True):
@@ -363,7 +363,7 @@ def _rollout_rewards(responses: Sequence[Response], noted: Sequence[Mapping[str,
 
 
 def _number(notes: Mapping[str, Any], key: str, response: Response) -> float | None:
-    """Read an annotated number; raise NoteError if something else stands there: a reward that is dropped would go unnoticed."""
+    """Read an annotated number; raise AnnotationError for any other value, because a dropped reward would go unnoticed."""
     value = notes.get(key)
     if value is None:
         return None

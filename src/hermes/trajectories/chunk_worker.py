@@ -1,8 +1,8 @@
-"""What one worker does with some graphs of an export: say what is in them, and write them, as a part that others are put before and behind.
+"""What one worker does with a chunk of an export: it lists the samples in it, and writes them as a part of the export.
 
-A worker sees a chunk of the input and nothing else. Which samples came in an earlier chunk it cannot know, so it is told, or it
-guesses that none did and says what it guessed. Orders and what was done can be pickled; a failure is one line, since few errors survive
-the way between machines."""
+A worker sees one chunk of the input and nothing else. It cannot know which samples came in an earlier chunk. So the task says it, or
+the worker guesses that none did, and returns what it guessed. Tasks and results can be pickled. A failure is one line of text, because few
+exceptions can be pickled."""
 
 from __future__ import annotations
 
@@ -25,125 +25,125 @@ INPUT_CHANGED = "the graphs changed while they were read; export them again"
 
 @dataclass(frozen=True, slots=True)
 class ChunkSettings:
-    """What is done with every chunk."""
+    """The settings that are the same for every chunk."""
 
     form: ExportFormat
     settings: ExportSettings
     tokenizer: Path | None = None
-    """Its folder, which every worker must have."""
+    """The tokenizer's folder, which every worker must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDecision:
-    """What a first reading of a chunk led to."""
+    """What the first reading of a chunk decided."""
 
     digest: bytes
-    """Of the text of the chunk: the second reading must be of the same one."""
+    """Digest of the chunk's text: the second reading must read the same text."""
     broken: frozenset[int]
     """The documents that cannot be exported."""
-    standings: bytes
-    """A `Standing` for each sample of the others."""
+    statuses: bytes
+    """A `SampleStatus` for each sample of the other documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTask:
-    """A chunk, and what is wanted of it."""
+    """A chunk, and what the worker shall do with it."""
 
     documents: Sequence[GraphDocument]
     verdicts: Mapping[str, SampleVerdict] = field(default_factory=dict)
-    """By response id: what copies elsewhere say of samples in it."""
+    """By response id: what copies in other chunks say about samples in this one."""
     decided: ChunkDecision | None = None
-    """Then it is to be written, and nothing else: all is known of it."""
-    is_written: bool = True
-    """Without a decision: whether to write it on a guess, or only to say what is in it."""
+    """If given, the worker only writes the chunk: its samples are already known."""
+    should_write: bool = True
+    """Without a decision: whether the worker writes the chunk on a guess, or only lists its samples."""
 
 
 @dataclass(slots=True)
 class ChunkResult:
-    """What became of a chunk."""
+    """What a worker returns for a chunk."""
 
     size: int = 0
     """Bytes of the input, for progress."""
     digest: bytes = b""
     broken: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """By the document: where it is, and what is wrong with it."""
+    """By the document's index: its place, and what is wrong with it."""
     samples: list[SampleOccurrence] = field(default_factory=list)
     unexported: list[bytes] = field(default_factory=list)
-    """The response ids of graphs that can be decoded and not exported."""
-    standings: bytes = b""
-    """What each sample was taken for, where it was written."""
+    """The response ids of graphs that can be decoded but not exported."""
+    statuses: bytes = b""
+    """The status that the worker guessed for each sample, if it wrote the chunk on a guess."""
     part: ExportPart | None = None
     failed: str = ""
-    """Why the whole export has to stop."""
+    """Why the whole export must stop; empty if it need not."""
 
 
-def export_chunk(order: ChunkTask, work: ChunkSettings) -> ChunkResult:
-    """Do what is wanted of a chunk."""
-    done = ChunkResult(sum(len(document.text) for document in order.documents), _digest(order.documents))
+def export_chunk(task: ChunkTask, chunk_settings: ChunkSettings) -> ChunkResult:
+    """Carry out one task. An error becomes `failed` in the result; it is not raised."""
+    result = ChunkResult(sum(len(document.text) for document in task.documents), _digest(task.documents))
     try:
-        if order.decided is not None:
-            done.part = _write_decided(order, order.decided, done.digest, work)
+        if task.decided is not None:
+            result.part = _write_decided(task, task.decided, result.digest, chunk_settings)
         else:
-            _read_chunk(order, done, work)
+            _read_chunk(task, result, chunk_settings)
     except TrajectoryError as error:
-        done.failed = str(error)
-    return done
+        result.failed = str(error)
+    return result
 
 
-def _read_chunk(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> None:
-    """Say what is in a chunk; where it is wanted, write it as if nothing had come before it."""
-    draft = new_part_draft(work.form, work.settings) if order.is_written else None
-    copies = SeenSamples({})
-    standings = bytearray()
-    for session, calls in _sessions(order, done, work):
+def _read_chunk(task: ChunkTask, result: ChunkResult, chunk_settings: ChunkSettings) -> None:
+    """List the samples of a chunk; if the task asks for it, write the chunk as if it were the first one."""
+    draft = new_part_draft(chunk_settings.form, chunk_settings.settings) if task.should_write else None
+    seen = SeenSamples({})
+    statuses = bytearray()
+    for session, calls in _sessions(task, result, chunk_settings):
         samples = [occurrence_of(call) for call in calls]
-        done.samples += samples
+        result.samples += samples
         if draft is not None:
-            guessed = [copies.hear(sample) for sample in samples]
-            standings += bytes(guessed)
+            guessed = [seen.add(sample) for sample in samples]
+            statuses += bytes(guessed)
             draft.write(session, list(calls_to_count(calls, guessed)))
     if draft is not None:
-        done.standings, done.part = bytes(standings), draft.part()
+        result.statuses, result.part = bytes(statuses), draft.part()
 
 
-def _sessions(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> Iterator[tuple[ExportSession, list[SampledCall]]]:
-    """Yield the sessions with their samples, and note what is broken."""
-    for number, document in enumerate(order.documents):
+def _sessions(task: ChunkTask, result: ChunkResult, chunk_settings: ChunkSettings) -> Iterator[tuple[ExportSession, list[SampledCall]]]:
+    """Yield the sessions with their samples; note broken documents in the result."""
+    for number, document in enumerate(task.documents):
         session = read_session(document)
         if isinstance(session, SourceError):
-            done.broken[number] = (session.where, session.reason)
+            result.broken[number] = (session.where, session.reason)
             continue
         try:
-            calls = _calls(session, order, work)
+            calls = _calls(session, task, chunk_settings)
         except SessionError as error:
-            done.broken[number] = (session.name, str(error))
-            done.unexported += [bytes.fromhex(response.id) for response in session.graph.responses()]
+            result.broken[number] = (session.name, str(error))
+            result.unexported += [bytes.fromhex(response.id) for response in session.graph.responses()]
         else:
             yield session, calls
 
 
-def _write_decided(order: ChunkTask, decided: ChunkDecision, digest: bytes, work: ChunkSettings) -> ExportPart:
-    """Write a chunk of which all is known."""
+def _write_decided(task: ChunkTask, decided: ChunkDecision, digest: bytes, chunk_settings: ChunkSettings) -> ExportPart:
+    """Write a chunk whose samples' statuses are decided."""
     if digest != decided.digest:
         raise TrajectoryError(INPUT_CHANGED)
-    draft: ExportDraft = new_part_draft(work.form, work.settings)
+    draft: ExportDraft = new_part_draft(chunk_settings.form, chunk_settings.settings)
     at = 0
-    for number, document in enumerate(order.documents):
+    for number, document in enumerate(task.documents):
         session = read_session(document, is_checked=True) if number not in decided.broken else None
         if isinstance(session, ExportSession):
-            calls = _calls(session, order, work)
-            draft.write(session, list(calls_to_count(calls, decided.standings[at : at + len(calls)])))
+            calls = _calls(session, task, chunk_settings)
+            draft.write(session, list(calls_to_count(calls, decided.statuses[at : at + len(calls)])))
             at += len(calls)
     return draft.part()
 
 
-def _calls(session: ExportSession, order: ChunkTask, work: ChunkSettings) -> list[SampledCall]:
-    return read_calls(session, work.settings.policies, _tokenizer(work.tokenizer), order.verdicts)
+def _calls(session: ExportSession, task: ChunkTask, chunk_settings: ChunkSettings) -> list[SampledCall]:
+    return read_calls(session, chunk_settings.settings.policies, _tokenizer(chunk_settings.tokenizer), task.verdicts)
 
 
 @cache
 def _tokenizer(folder: Path | None) -> Tokenizer | None:
-    """Return a tokenizer, which is loaded once in every process."""
+    """Return the tokenizer; each process loads it once."""
     return load_tokenizer(folder) if folder is not None else None
 
 

@@ -1,4 +1,4 @@
-"""An export on its way: a writer and a ledger that are filled together, and the folder that becomes `out` when all of it is there."""
+"""An unfinished export: a writer and a ledger that are filled together, and the folder that becomes `out` when it is complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUFFER_BYTES = 1 << 20
 
 
 class ExportPart(NamedTuple):
-    """Some sessions as they are written, with rows counted from 0. Can be pickled."""
+    """Some sessions as the writer wrote them, with rows counted from 0. Can be pickled."""
 
     files: list[Any]
     rows: int
@@ -41,7 +41,7 @@ class ExportDraft:
     """How many canonical rows there are; a format may write more or fewer."""
 
     def write(self, session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
-        """Write a session, and enter where each of its calls is trained, or why it is not."""
+        """Write a session, and enter in the ledger where each of its calls is trained, or why it is not."""
         plan = plan_session(session, calls, self.planned)
         self.planned += plan.rows
         self.ledger.sessions += 1
@@ -51,11 +51,11 @@ class ExportDraft:
         return plan
 
     def part(self) -> ExportPart:
-        """Return all that was written without a folder."""
+        """Return everything that was written into a draft without a folder."""
         return ExportPart([file.part() for file in self.writer.files], self.writer.rows, self.ledger)
 
     def take(self, part: ExportPart) -> None:
-        """Write what was written elsewhere, to the same bytes as if it had been written here."""
+        """Append a part that a worker wrote; the bytes are the same as if its sessions had been written here."""
         first_row = self.writer.rows
         for file, kept in zip(self.writer.files, part.files, strict=True):
             file.take(kept, first_row)
@@ -64,12 +64,12 @@ class ExportDraft:
 
 
 def new_part_draft(form: ExportFormat, settings: ExportSettings) -> ExportDraft:
-    """Return a draft without a folder."""
+    """Return a draft without a folder, for one part of an export."""
     return ExportDraft(form(None, settings), Ledger(BytesIO()))
 
 
 def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, ExportFormat]) -> ExportFormat:
-    """Return the format asked for; raise SettingsError if there is no such format, or `out` cannot be written."""
+    """Return the format of the settings; raise TrajectorySettingsError if there is no such format, or `out` is not new or empty."""
     if settings.format not in formats:
         raise TrajectorySettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -79,7 +79,7 @@ def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, Export
 
 @contextmanager
 def open_draft(out: Path, form: ExportFormat, settings: ExportSettings) -> Iterator[tuple[ExportDraft, Path]]:
-    """Open a draft in a folder beside `out`. A block that ends without `publish` leaves nothing behind."""
+    """Open a draft in a folder beside `out`. If the block ends without `publish`, the folder is removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
@@ -90,7 +90,7 @@ def open_draft(out: Path, form: ExportFormat, settings: ExportSettings) -> Itera
 
 
 def publish(draft: ExportDraft, folder: Path, out: Path, settings: ExportSettings, tokenizer: str | None) -> dict[str, Any]:
-    """Finish the files, write the ledger, and let the folder appear under its name; return the manifest."""
+    """Finish the files, write the ledger, and rename the folder to `out`; return the manifest."""
     draft.writer.close()
     manifest = draft.ledger.manifest(_settings(settings, tokenizer), draft.writer.rows, _files(folder))
     body = draft.ledger.body

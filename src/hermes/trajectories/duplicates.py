@@ -1,8 +1,8 @@
-"""One sample in several graphs: a later snapshot, a fork, a file given twice. It counts once, and all its copies are heard.
+"""One sample in several graphs: a later snapshot, a fork, a file given twice. It counts once, and what all its copies say is merged.
 
-Equal response ids make two occurrences the same sample (the id covers context, message, sample id and call). Where copies say
-different things about it, the stricter word holds: erased, not consented to or left out in one copy means so in all; given up by an
-edit means so only if every copy agrees. Annotations add up, the later one stands."""
+Two occurrences with equal response ids are the same sample (the id covers context, message, sample id and call). Where copies
+disagree, the stricter one decides: a sample that is erased, not consented to or left out in one copy is refused in all. A sample
+given up by an edit is refused only if every copy says so. Annotations are merged; a later one replaces an earlier one."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from hermes.trajectories.calls import REJECTED, RETRIED, SUPERSEDED, ExcludedSpa
 
 NAME_TAKEN = "sample id used by another sample"
 LENIENT_REASONS = frozenset({REJECTED, SUPERSEDED})
-"""What a copy says of its own graph only: elsewhere the sample may be in good standing."""
+"""Reasons that hold in one graph only: in another graph the same sample may be accepted."""
 
 
 class SampleStatus(IntEnum):
-    """What a sample is to those that came before it."""
+    """How a sample relates to the samples before it."""
 
     NEW = 0
     COPY = 1
     CLASH = 2
-    """Another sample under a known id, which is said once."""
+    """Another sample with a sample id that is already used; reported once, later occurrences of it are copies."""
 
 
 class SampleOccurrence(NamedTuple):
-    """What one graph says of one of its samples: all that copies are told by."""
+    """What one graph says about one of its samples: all that is needed to find and merge copies."""
 
     name: bytes
-    """Of the sample id a hash, because ids may be long."""
+    """A hash of the sample id, because ids may be long."""
     identity: bytes
     """The response id."""
     refused: str
@@ -44,47 +44,47 @@ def occurrence_of(call: SampledCall) -> SampleOccurrence:
     return SampleOccurrence(name, bytes.fromhex(call.response_id), call.refused, call.notes)
 
 
-def calls_to_count(calls: Iterable[SampledCall], standings: Iterable[int]) -> Iterator[SampledCall]:
-    """Yield what counts: what is new, and as excluded what clashes."""
-    for call, standing in zip(calls, standings, strict=True):
-        if standing == SampleStatus.NEW:
+def calls_to_count(calls: Iterable[SampledCall], statuses: Iterable[int]) -> Iterator[SampledCall]:
+    """Yield the calls that count: new ones as they are, clashing ones as excluded."""
+    for call, status in zip(calls, statuses, strict=True):
+        if status == SampleStatus.NEW:
             yield call
-        elif standing == SampleStatus.CLASH:
+        elif status == SampleStatus.CLASH:
             yield replace(call, trained=0, excluded=(ExcludedSpan(0, call.sampled, NAME_TAKEN),))
 
 
 @dataclass(slots=True)
 class SeenSamples:
-    """Remembers every sample of an export, and notes where copies disagree."""
+    """Remembers every sample of an export, and collects the verdicts that copies change."""
 
     known: Mapping[str, SampleVerdict]
-    """By response id: what an earlier pass found out."""
-    news: dict[str, SampleVerdict] = field(default_factory=dict)
-    """What this pass found out beyond that: then it has to be done over."""
+    """The merged verdicts of an earlier pass, by response id."""
+    changed_verdicts: dict[str, SampleVerdict] = field(default_factory=dict)
+    """Verdicts that this pass changed. If there are any, the pass must be repeated with them."""
     duplicates: int = 0
     _seen: dict[bytes, tuple[bytes, SampleVerdict]] = field(default_factory=dict)
     _clashes: set[bytes] = field(default_factory=set)
 
-    def hear(self, said: SampleOccurrence) -> SampleStatus:
-        """Take in a sample, or what another copy of it says."""
-        first = self._seen.get(said.name)
+    def add(self, occurrence: SampleOccurrence) -> SampleStatus:
+        """Add a sample, or merge what another copy of it says."""
+        first = self._seen.get(occurrence.name)
         if first is None:
-            self._seen[said.name] = (said.identity, SampleVerdict(said.refused, said.notes))
+            self._seen[occurrence.name] = (occurrence.identity, SampleVerdict(occurrence.refused, occurrence.notes))
             return SampleStatus.NEW
-        if first[0] != said.identity and said.identity not in self._clashes:
-            self._clashes.add(said.identity)
+        if first[0] != occurrence.identity and occurrence.identity not in self._clashes:
+            self._clashes.add(occurrence.identity)
             return SampleStatus.CLASH
         self.duplicates += 1
-        if first[0] == said.identity:
-            self._compare(said, first[1])
+        if first[0] == occurrence.identity:
+            self._compare(occurrence, first[1])
         return SampleStatus.COPY
 
-    def _compare(self, said: SampleOccurrence, before: SampleVerdict) -> None:
-        both = SampleVerdict(_stricter_refusal(before.refused, said.refused), _merge_notes(before.notes, said.notes))
+    def _compare(self, occurrence: SampleOccurrence, before: SampleVerdict) -> None:
+        both = SampleVerdict(_stricter_refusal(before.refused, occurrence.refused), _merge_notes(before.notes, occurrence.notes))
         if both != before:
-            self._seen[said.name] = (said.identity, both)
-            if self.known.get(said.identity.hex()) != both:
-                self.news[said.identity.hex()] = both
+            self._seen[occurrence.name] = (occurrence.identity, both)
+            if self.known.get(occurrence.identity.hex()) != both:
+                self.changed_verdicts[occurrence.identity.hex()] = both
 
 
 def _stricter_refusal(one: str, other: str) -> str:

@@ -1,4 +1,4 @@
-"""What the trajectories refuse. A class docstring is its default message."""
+"""The errors of trajectories. A class docstring is its default message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class TrajectoryError(Exception):
 
 
 class SourceError(TrajectoryError):
-    """An input file, or one line of it, is not what it should be; `where` names file and line."""
+    """An input file, or one line of it, cannot be read; `where` names file and line."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -17,7 +17,7 @@ class SourceError(TrajectoryError):
 
 
 class TrajectorySettingsError(TrajectoryError):
-    """The settings of an export contradict each other or ask for what the format cannot hold."""
+    """The settings of an export contradict each other, or the format cannot do what they ask for."""
 
 
 class SessionError(TrajectoryError):
@@ -25,4 +25,4 @@ class SessionError(TrajectoryError):
 
 
 class AnnotationError(SessionError):
-    """An annotation that exports read holds something else than it should."""
+    """An annotation that exports read has a value of the wrong type."""

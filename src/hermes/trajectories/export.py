@@ -1,6 +1,6 @@
 """Export: graphs in, a folder of training data and its ledger out. Streams session by session; the folder appears whole or not at all.
 
-In one process; `shards` does the same in many, to the same bytes."""
+Runs in one process; `parallel_export` does the same in many, and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -38,51 +38,51 @@ def export(
     tokenizer: Tokenizer | None = None,
     on_session: Callable[[SessionPlan], None] = lambda _: None,
 ) -> ExportSummary:
-    """Write every session in the format asked for, with its ledger, into the new folder `out`.
+    """Write every session in the format of the settings, with its ledger, into the new folder `out`.
 
-    Samples are counted once over all sessions, by sample id; where copies of one disagree, the sessions are read a second time,
-    so give them as something that can be read twice. Writes into a folder beside `out` and renames it at the end, so that
-    `out` is never half an export; the same input gives the same bytes."""
+    Samples are counted once over all sessions, by sample id. Where copies of a sample disagree, the sessions are read a second time,
+    so pass `sessions` as something that can be read twice. Writes into a folder beside `out` and renames it at the end, so that
+    `out` is never half an export. The same input gives the same bytes."""
     out = out.resolve()
     form = format_for(out, settings, formats)
     verdicts: dict[str, SampleVerdict] = {}
     while True:
-        copies = SeenSamples(verdicts)
+        seen = SeenSamples(verdicts)
         calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer, verdicts=verdicts)
         with open_draft(out, form, settings) as (draft, folder):
-            broken = _write_sessions(sessions, draft, ExportPass(calls, copies, on_session))
-            if not copies.news:
-                draft.ledger.duplicates = copies.duplicates
+            broken = _write_sessions(sessions, draft, ExportPass(calls, seen, on_session))
+            if not seen.changed_verdicts:
+                draft.ledger.duplicates = seen.duplicates
                 manifest = publish(draft, folder, out, settings, tokenizer.name if tokenizer is not None else None)
                 return ExportSummary(manifest, tuple(broken), draft.ledger.placed)
-        # A later copy of a sample said something that its first copy did not know: do it over, knowing it.
+        # A later copy changed the verdict on a sample that is already written: start again with the merged verdicts.
         if isinstance(sessions, Iterator):
             raise TrajectorySettingsError(
-                "several graphs say different things about the same samples; give them as a list, to be read twice"
+                "several graphs disagree about the same samples, so they must be read twice; pass a list, not an iterator"
             )
-        verdicts |= copies.news
+        verdicts |= seen.changed_verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPass:
-    """How sessions become calls in one pass."""
+    """What one pass over the sessions needs."""
 
     calls: Callable[[ExportSession], list[SampledCall]]
-    copies: SeenSamples
+    seen: SeenSamples
     on_session: Callable[[SessionPlan], None]
 
 
-def _write_sessions(sessions: Iterable[ExportSession | SourceError], draft: ExportDraft, reading: ExportPass) -> list[SourceError]:
+def _write_sessions(sessions: Iterable[ExportSession | SourceError], draft: ExportDraft, export_pass: ExportPass) -> list[SourceError]:
     broken: list[SourceError] = []
     for session in sessions:
         if isinstance(session, SourceError):
             broken.append(session)
             continue
         try:
-            calls = reading.calls(session)
+            calls = export_pass.calls(session)
         except SessionError as error:
             broken.append(SourceError(session.name, str(error)))
             continue
-        standings = [reading.copies.hear(occurrence_of(call)) for call in calls]
-        reading.on_session(draft.write(session, list(calls_to_count(calls, standings))))
+        statuses = [export_pass.seen.add(occurrence_of(call)) for call in calls]
+        export_pass.on_session(draft.write(session, list(calls_to_count(calls, statuses))))
     return broken

@@ -1,7 +1,7 @@
-"""ShareGPT rows that others wrote: messages as well as they can be told, and a finding for whatever is wrong with them.
+"""Read ShareGPT rows of other programs: the messages as exactly as the row allows, and a finding for every defect.
 
 Knows the shapes of hermes-agent (save_trajectory, save_sample, batch_runner, mini_swe) and their defects; each defect has a name in
-FINDINGS. Nothing is repaired silently, and nothing claims to be more exact than the file. Knows nothing about graphs or files."""
+FINDINGS. Nothing is repaired silently, and no message claims to be more exact than the file. Knows nothing about graphs or files."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any
 from hermes.trajectories.sharegpt_turns import CALL_END, RESPONSE_END, blocks_of
 
 FINDINGS = {
-    "altered-row": "an exported row was changed since, so it was read as any other",
+    "altered-row": "a row that Hermes exported was changed later, so it was read like a row of another program",
     "arguments-lost": "empty arguments for a tool that requires some: unparsable arguments were written as {}",
     "bare-tool-result": "a tool turn without <tool_response>",
     "broken-envelope": "tags inside the text break the turn's structure; read up to the first closing tag",
-    "compressed-middle": "a summary stands for turns that the later answers were sampled with",
+    "compressed-middle": "a summary replaces turns that were in the context of later answers",
     "compression-metrics": "the row went through trajectory_compressor.py",
-    "empty-think": "an empty <think> that no model said; left out",
+    "empty-think": "an empty <think> that no model wrote; left out",
     "image-replaced": "an image was replaced by a text",
-    "lost-first-question": "the last question stands where the first was; the answers before it are kept as context, not as samples",
+    "lost-first-question": "the last question replaced the first; the answers before the last question are kept as context, not as samples",
     "missing-tool-result": "a call without a result",
     "name-swapped": "results came in another order than their calls, and were named by position; matched by id",
-    "names-by-position": "several results were named by position; that they belong to these calls cannot be checked",
+    "names-by-position": "several results were named by position; whether they belong to these calls cannot be checked",
     "not-completed": "the run did not end by itself",
     "odd-weight": "a weight other than 0 and 1; read as 1",
     "orphan-tool-result": "a result without a call",
-    "regenerated-system-prompt": "the system prompt was made when the file was saved; it is not what the model was given",
+    "regenerated-system-prompt": "the system prompt was generated when the file was saved; it is not the one that was sent to the model",
     "repeats-earlier-line": "answers that the line before holds too; kept as context, not as samples",
     "results-reordered": "results in another order than their calls; matched by name",
-    "rewritten-numbers": "numbers of arguments were parsed and written anew",
-    "rewritten-result": "a result was parsed as JSON and written anew",
-    "text-between-calls": "text between or behind tool calls; joined to the content",
+    "rewritten-numbers": "numbers of arguments were parsed and written again",
+    "rewritten-result": "a result was parsed as JSON and written again",
+    "text-between-calls": "text between or after tool calls; joined to the content",
     "unparsable-arguments": "arguments that are not JSON",
     "unparsable-tool-call": "a <tool_call> that is not JSON; kept as text",
     "unparsable-tools": "`tools` is not a JSON list; left out",
@@ -58,7 +58,7 @@ SPEAKERS = {
 
 @dataclass(frozen=True, slots=True)
 class ImportFinding:
-    """Something wrong with a row: a name of FINDINGS, and where."""
+    """A defect of a row: its name in FINDINGS, and its place."""
 
     line: int
     turn: int | None
@@ -71,7 +71,7 @@ class ImportFinding:
 
 @dataclass(slots=True)
 class ImportedMessage:
-    """A message to be, the turn it comes from, and whether it is taken as a sample."""
+    """A message to import, the turn it comes from, and whether it becomes a sample."""
 
     message: dict[str, Any]
     turn: int
@@ -80,17 +80,17 @@ class ImportedMessage:
 
 @dataclass(slots=True)
 class RowReading:
-    """What was read of one row so far."""
+    """What was read from one row so far."""
 
     line: int
     shape: str
     tools: Sequence[Any] = ()
     requiring: set[str] = field(default_factory=set)
-    """Tools that require arguments, be it only a regenerated prompt that says so."""
+    """Names of tools that require arguments, as `tools` or a system prompt says."""
     drafts: list[ImportedMessage] = field(default_factory=list)
     findings: list[ImportFinding] = field(default_factory=list)
 
-    def found(self, name: str, turn: int | None = None) -> None:
+    def add_finding(self, name: str, turn: int | None = None) -> None:
         finding = ImportFinding(self.line, turn, name)
         if finding not in self.findings:
             self.findings.append(finding)
@@ -101,7 +101,7 @@ class BadRow(ValueError):
 
 
 def shape_of(row: Mapping[str, Any]) -> str:
-    """Return who wrote a row, by its keys."""
+    """Return which program wrote a row, found by its keys."""
     metadata = row.get("metadata")
     if "messages" in row:
         return "openai"
@@ -117,20 +117,20 @@ def shape_of(row: Mapping[str, Any]) -> str:
 
 
 def read_turns(row: Mapping[str, Any], line: int) -> RowReading:
-    """Return the messages of a row of any ShareGPT shape; raise BadRow if there are none to read."""
+    """Return the messages of a row of any ShareGPT shape; raise BadRow if it has none that can be read."""
     reading = RowReading(line, shape_of(row))
     turns = list(_turns(row))
     reading.tools = _tools(row, reading)
     reading.requiring = _requiring_tools([*reading.tools, *(tool for turn in turns if turn[0] == "system" for tool in _tools_in(turn[1]))])
     _find_row_faults(row, turns, reading)
-    calls: list[dict[str, Any]] = []  # of the turn before, for the results that may follow
+    calls: list[dict[str, Any]] = []  # the calls of the turn before, for the results that may follow
     for index, (speaker, value, train) in enumerate(turns):
         if speaker == "tool":
             reading.drafts += [ImportedMessage(message, index) for message in _results(value, calls, index, reading)]
             calls = []
             continue
         if calls:
-            reading.found("missing-tool-result", index - 1)
+            reading.add_finding("missing-tool-result", index - 1)
         message: dict[str, Any] = {"role": "user" if speaker == "human" else speaker, "content": value}
         if speaker == "gpt":
             message = _answer(value, index, reading)
@@ -157,12 +157,12 @@ def _turns(row: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def _tools(row: Mapping[str, Any], reading: RowReading) -> Sequence[Any]:
     tools = _tool_list(row["tools"] or "[]") if row.get("tools") is not None else []
     if tools is None:
-        reading.found("unparsable-tools")
+        reading.add_finding("unparsable-tools")
     return tools or ()
 
 
 def _tool_list(tools: Any) -> list[Any] | None:
-    """Return tool schemas, given as a list or as its JSON; None if they are neither."""
+    """Return tool schemas that stand there as a list or as the JSON of a list; None if they are neither."""
     if isinstance(tools, str):
         try:
             tools = json.loads(tools)
@@ -173,31 +173,33 @@ def _tool_list(tools: Any) -> list[Any] | None:
 
 def _find_row_faults(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
     if "compression_metrics" in row:
-        reading.found("compression-metrics")
+        reading.add_finding("compression-metrics")
     if row.get("completed") is False or row.get("partial") is True:
-        reading.found("not-completed")
+        reading.add_finding("not-completed")
     for index, (speaker, value, _) in enumerate(turns):
         if speaker == "human" and value.startswith("[CONTEXT SUMMARY]"):
-            reading.found("compressed-middle", index)
+            reading.add_finding("compressed-middle", index)
         if speaker == "system" and _prompt_tools(value) is not None and "<tool_call>" in value and reading.shape in HERMES_AGENT:
-            reading.found("regenerated-system-prompt", index)
+            reading.add_finding("regenerated-system-prompt", index)
         if speaker == "tool" and reading.shape in HERMES_AGENT and "[screenshot]" in value:
-            reading.found("image-replaced", index)
+            reading.add_finding("image-replaced", index)
 
 
 def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
-    """`Q1 A1 Q2 A2` was saved as `Q2 A1 Q2 A2`: whatever answers before the second Q2 was not sampled under it."""
+    """Mark answers before a repeated first question as no samples.
+
+    hermes-agent saves `Q1 A1 Q2 A2` as `Q2 A1 Q2 A2`: the answers before the second Q2 were not sampled after Q2."""
     questions = [(index, value) for index, (speaker, value, _) in enumerate(turns) if speaker == "human"]
     if reading.shape not in HERMES_AGENT or not questions:
         return
     again = [index for index, value in questions[1:] if value == questions[0][1]]
     if again and any(speaker == "gpt" for speaker, _, _ in turns[: again[-1]]):
-        reading.found("lost-first-question", questions[0][0])
+        reading.add_finding("lost-first-question", questions[0][0])
         for draft in reading.drafts:
             draft.sampled = draft.sampled and draft.turn > again[-1]
 
 
-# What a model said -----------------------------------------------------------------------------------------------
+# Messages of a model ---------------------------------------------------------------------------------------------
 
 _PROMPT_TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL)
 _THINK = re.compile(r"\s*<think>\n?(.*?)\n?</think>\n?", re.DOTALL)
@@ -210,7 +212,7 @@ _ROUND_FLOAT = re.compile(r"[:\[,]\s*-?\d+\.0(?:e[+-]?\d+)?\s*[,}\]]")
 def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
     text = _SCRATCHPAD.sub(r"\1think>", value)
     if _is_broken(text):
-        reading.found("broken-envelope", turn)
+        reading.add_finding("broken-envelope", turn)
     message: dict[str, Any] = {"role": "assistant"}
     thought = _THINK.match(text)
     if thought is not None:
@@ -218,7 +220,7 @@ def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
         if thought[1].strip():
             message["reasoning"] = thought[1]
         else:
-            reading.found("empty-think", turn)
+            reading.add_finding("empty-think", turn)
     calls: list[dict[str, Any]] = []
     pieces, at = [], 0
     for block in blocks_of(_CALL, text, CALL_END):
@@ -229,7 +231,7 @@ def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
             at = block.end()
     pieces.append(text[at:])
     if any(piece.strip() for piece in pieces[1:]) and calls:
-        reading.found("text-between-calls", turn)
+        reading.add_finding("text-between-calls", turn)
     content = "\n".join(piece for place, piece in enumerate(pieces) if piece.strip() or (place == 0 and piece)) if calls else text
     message["content"] = content or None if calls else content
     if calls:
@@ -238,7 +240,7 @@ def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether tags are left over, or stand inside each other."""
+    """Whether tags are unpaired or nested."""
     tags = re.findall(r"</?(?:think|tool_call)>", text)
     pairs = list(zip(tags[::2], tags[1::2], strict=False))
     return len(tags) % 2 == 1 or any(end != f"</{start[1:]}" for start, end in pairs) or tags.count("<think>") > 1
@@ -248,19 +250,19 @@ def _call(block: str, turn: int, place: int, reading: RowReading) -> dict[str, A
     members = members_of(block)
     name = members.get("name", (None, ""))[0] if members is not None else None
     if members is None or not isinstance(name, str):
-        reading.found("unparsable-tool-call", turn)
+        reading.add_finding("unparsable-tool-call", turn)
         return None
     value, raw = members.get("arguments", ({}, "{}"))
     arguments = value if isinstance(value, str) else raw
     if value == {} and name in reading.requiring:
-        reading.found("arguments-lost", turn)
+        reading.add_finding("arguments-lost", turn)
     if reading.shape in HERMES_AGENT and _ROUND_FLOAT.search(arguments):
-        reading.found("rewritten-numbers", turn)
+        reading.add_finding("rewritten-numbers", turn)
     return {"id": f"call_{turn}_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def members_of(text: str) -> dict[str, tuple[Any, str]] | None:
-    """Return the members of a JSON object, each as value and as the text it stood as; None if it is not an object."""
+    """Return the members of a JSON object, each as its value and its exact text; None if it is not an object."""
     decoder = json.JSONDecoder()
     members: dict[str, tuple[Any, str]] = {}
     try:
@@ -292,7 +294,7 @@ def _tools_in(prompt: str) -> list[Any]:
 
 
 def _prompt_tools(prompt: str) -> str | None:
-    """What a system prompt says within its first `<tools>`."""
+    """Return the text inside a system prompt's first `<tools>` block; None if it has none."""
     return next((block[1].strip() for block in blocks_of(_PROMPT_TOOLS, prompt, "</tools>")), None)
 
 
@@ -307,7 +309,7 @@ def _requiring_tools(tools: Sequence[Any]) -> set[str]:
     return found
 
 
-# What tools said -------------------------------------------------------------------------------------------------
+# Results of tools ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -318,22 +320,22 @@ class _ToolResult:
 
 
 def responses_in(value: str) -> list[str]:
-    """What stands in the `<tool_response>` blocks of a turn."""
+    """Return the texts of the `<tool_response>` blocks of a turn."""
     return [block[1] for block in blocks_of(_RESPONSE, value, RESPONSE_END)]
 
 
 def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: RowReading) -> Iterator[dict[str, Any]]:
     blocks = responses_in(value)
     if not blocks:
-        reading.found("bare-tool-result", turn)
+        reading.add_finding("bare-tool-result", turn)
     results = [_result(block, turn, reading) for block in blocks or [value]]
     matched = _match_calls(results, calls, turn, reading)
     if len([place for place in matched if place is not None]) < len(calls):
-        reading.found("missing-tool-result", turn)
+        reading.add_finding("missing-tool-result", turn)
     for place, (result, at) in enumerate(zip(results, matched, strict=True)):
         message: dict[str, Any] = {"role": "tool"}
         if at is None:
-            reading.found("orphan-tool-result", turn)
+            reading.add_finding("orphan-tool-result", turn)
             message["tool_call_id"] = result.id or f"orphan_{turn}_{place}"
             name = result.name
         else:
@@ -343,20 +345,20 @@ def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: Ro
 
 
 def _result(block: str, turn: int, reading: RowReading) -> _ToolResult:
-    """Read hermes-agent's object, or take the text as it is."""
+    """Read a result as hermes-agent writes it, or take the text as it is."""
     members = members_of(block) if reading.shape in HERMES_AGENT else None
     if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:
         return _ToolResult(block)
     content, raw = members["content"]
     if not isinstance(content, str):
-        reading.found("rewritten-result", turn)
+        reading.add_finding("rewritten-result", turn)
     named = [members.get(key, (None, ""))[0] for key in ("tool_call_id", "name")]
     texts = [text if isinstance(text, str) and text else None for text in named]
     return _ToolResult(content if isinstance(content, str) else raw, *texts)
 
 
 def _match_calls(results: Sequence[_ToolResult], calls: Sequence[dict[str, Any]], turn: int, reading: RowReading) -> list[int | None]:
-    """Return for each result the place of its call: by what ids say, else by name, else by position."""
+    """Return for each result the place of its call: by the tool that its id names, else by numbers in ids, by name, by position."""
     names = [call["function"]["name"] for call in calls]
     by_position: list[int | None] = [place if place < len(calls) else None for place in range(len(results))]
     if len(results) != len(calls) or len(set(names)) < 2:
@@ -364,41 +366,41 @@ def _match_calls(results: Sequence[_ToolResult], calls: Sequence[dict[str, Any]]
     by_id = _assign_by_name([_tool_named_in(result.id, names) for result in results], names)
     if by_id is not None:
         if by_id != by_position and any(result.name != names[place] for result, place in zip(results, by_id, strict=True)):
-            reading.found("name-swapped", turn)
+            reading.add_finding("name-swapped", turn)
         elif by_id != by_position:
-            reading.found("results-reordered", turn)
+            reading.add_finding("results-reordered", turn)
         return list(by_id)
     by_number = _assign_by_number([result.id for result in results])
     if by_number is not None and by_number != by_position:
-        reading.found("name-swapped", turn)
+        reading.add_finding("name-swapped", turn)
         return list(by_number)
     by_name = _assign_by_name([result.name for result in results], names)
     if by_name is not None and by_name != by_position:
-        reading.found("results-reordered", turn)
+        reading.add_finding("results-reordered", turn)
         return list(by_name)
     if by_number is None and any(result.name is not None for result in results):
-        reading.found("names-by-position", turn)
+        reading.add_finding("names-by-position", turn)
     return by_position
 
 
 def _tool_named_in(text: str | None, names: Sequence[str]) -> str | None:
-    """Return the tool that an id such as `functions.search:0` names; None unless it is one."""
+    """Return the tool that an id such as `functions.search:0` names; None unless it names exactly one."""
     found = {name for name in names if text is not None and re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9])", text)}
     return found.pop() if len(found) == 1 else None
 
 
-def _assign_by_name(wanted: Sequence[str | None], names: Sequence[str]) -> list[int] | None:
-    """Return for each wanted name the place of a call with it, each once; None if they do not come out even."""
-    if sorted(str(name) for name in wanted) != sorted(names):
+def _assign_by_name(results: Sequence[str | None], names: Sequence[str]) -> list[int] | None:
+    """Return for each result's name the place of a call with that name, each call once; None if the two do not match exactly."""
+    if sorted(str(name) for name in results) != sorted(names):
         return None
     free: dict[str | None, list[int]] = {}
     for place, name in enumerate(names):
         free.setdefault(name, []).append(place)
-    return [free[name].pop(0) for name in wanted]
+    return [free[name].pop(0) for name in results]
 
 
 def _assign_by_number(ids: Sequence[str | None]) -> list[int] | None:
-    """Return the order that ids such as `call_1` count in; None unless all of them count from one number on, in steps of one."""
+    """Return the places that the numbers in ids such as `call_1` give; None unless the ids are numbered without a gap."""
     numbers = [re.search(r"(?:^|[:_-])(\d{1,4})$", text or "") for text in ids]
     counted = [int(number[1]) for number in numbers if number is not None]
     if len(counted) != len(ids) or sorted(counted) != list(range(min(counted), min(counted) + len(counted))):

@@ -1,7 +1,7 @@
-"""Import: trajectory files that others wrote, and our own ShareGPT, into message graphs; what is wrong with them becomes findings.
+"""Import trajectory files of other programs, and the ShareGPT that Hermes exports, into message graphs; defects become findings.
 
-Assistant messages marked as not trained (`train: false`, `weight: 0`) are authored; the others are recorded as responses named
-`file:line:turn`. Nothing claims token ids. Streams; a line that cannot be read is named and the rest goes on."""
+Assistant messages marked as not trained (`train: false`, `weight: 0`) are authored; the others are recorded as responses with the sample
+id `file:line#hash:turn`, without token ids. Streams; a line that cannot be read is reported, and the others are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ImportedConversation:
     """File and line."""
     findings: tuple[ImportFinding, ...]
     shape: str
-    """Who wrote it: hermes, founding, save_trajectory, save_sample, batch_runner, mini_swe, or openai."""
+    """The program that wrote it: hermes, founding, save_trajectory, save_sample, batch_runner, mini_swe, or openai."""
 
 
 def import_files(files: Iterable[Path], shape: str | None = None) -> Iterator[ImportedConversation | SourceError]:
@@ -41,7 +41,7 @@ def import_files(files: Iterable[Path], shape: str | None = None) -> Iterator[Im
 def import_file(path: Path, shape: str | None = None) -> Iterator[ImportedConversation | SourceError]:
     """Yield each conversation of a JSONL file, or of one JSON document; a SourceError in the place of each that cannot be read.
 
-    `shape` is one of SHAPES, or None to look at each line."""
+    `shape` is one of SHAPES; None detects the shape of each line."""
     if shape is not None and shape not in SHAPES:
         raise TrajectorySettingsError(f"unknown shape {shape!r}; one of {', '.join(SHAPES)}")
     before: list[str] = []
@@ -50,7 +50,7 @@ def import_file(path: Path, shape: str | None = None) -> Iterator[ImportedConver
             try:
                 reading = _read(row, line, shape)
                 _mark_repeated(reading, before)
-                mark = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]  # other files may have this name too
+                mark = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]  # another file may have the same name
                 graph = _build_graph(reading, row, f"{name}#{mark}", f"{path.name}:{line}#{mark}")
             except (BadRow, GraphError) as error:
                 yield SourceError(f"{path}, line {line}", str(error))
@@ -61,7 +61,7 @@ def import_file(path: Path, shape: str | None = None) -> Iterator[ImportedConver
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
-    """Yield line, name and value of each row; a value that is not JSON is the error, to be raised where rows are read."""
+    """Yield line, name and value of each row; a row that is not JSON is yielded as a BadRow, which `_read` raises."""
     if path.suffix == ".json":
         value = _parse_row(path.read_bytes())
         rows = value if isinstance(value, list) else [value]
@@ -94,7 +94,7 @@ def _read(row: Any, line: int, shape: str | None) -> RowReading:
         return _read_own(row, line)
     except (TurnError, KeyError, TypeError, ValueError, AttributeError):
         reading = read_turns(row, line)
-        reading.found("altered-row")
+        reading.add_finding("altered-row")
         return reading
 
 
@@ -116,16 +116,16 @@ def _read_openai(row: Mapping[str, Any], line: int) -> RowReading:
         if not isinstance(message, Mapping):
             raise BadRow(f"message {index} is not an object")
         if message.get("role") == "tool" and waiting.pop(str(message.get("tool_call_id")), None) is None:
-            reading.found("orphan-tool-result", index)
+            reading.add_finding("orphan-tool-result", index)
         if message.get("role") != "tool":
             for turn in waiting.values():
-                reading.found("missing-tool-result", turn)
+                reading.add_finding("missing-tool-result", turn)
             waiting = {str(call.get("id")): index for call in _calls(message)}
         if not all(_has_json_arguments(call) for call in _calls(message)):
-            reading.found("unparsable-arguments", index)
+            reading.add_finding("unparsable-arguments", index)
         weight = message.get("weight")
         if weight not in (None, 0, 1):
-            reading.found("odd-weight", index)
+            reading.add_finding("odd-weight", index)
         kept = {key: value for key, value in message.items() if key != "weight"}
         reading.drafts.append(ImportedMessage(kept, index, message.get("role") == "assistant" and weight != 0))
     return reading
@@ -147,20 +147,20 @@ def _has_json_arguments(call: Mapping[str, Any]) -> bool:
 
 
 def _mark_repeated(reading: RowReading, before: list[str]) -> None:
-    """hermes-agent saves a line for each turn, each with all the answers so far: count an answer in the first line that has it."""
+    """Make an answer a sample only in the first line that has it: hermes-agent saves a line for each turn, with all answers so far."""
     if reading.shape != "save_trajectory":
         return
     answers = [draft for draft in reading.drafts if draft.message["role"] == "assistant"]
     texts = [json.dumps(draft.message) for draft in answers]
     if before and len(texts) > len(before) and texts[: len(before)] == before:
-        reading.found("repeats-earlier-line", answers[0].turn)
+        reading.add_finding("repeats-earlier-line", answers[0].turn)
         for draft in answers[: len(before)]:
             draft.sampled = False
     before[:] = texts
 
 
 def _build_graph(reading: RowReading, row: Mapping[str, Any], name: str, sample: str) -> MessageGraph:
-    """Build the graph. Its ids come from the file's name, the line and what it says, so that a second import gives the same bytes."""
+    """Build the graph. Its ids come from the file's name, the line and its content, so that a second import gives the same bytes."""
     metadata = row.get("metadata")
     model = row.get("model") or (metadata.get("model") if isinstance(metadata, Mapping) else None)
     graph = MessageGraph(seed=name)

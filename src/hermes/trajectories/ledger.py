@@ -8,8 +8,8 @@ one sample:
      "trained": [{"row", "start", "end"}], "excluded": [{"start", "end", "reason"}]}
 
 `trained` says: tokens [start, end) of that row are the first end - start tokens of the completion, and the tokens before `start` are
-the prompt. In a tree row `segments` stands instead of start and end; in a text format `turn`, with the hashes of the turn and of
-those before it. `excluded` counts in tokens of the completion. prompt and completion are hashed as little-endian int32. Nothing
+the prompt. A tree row has `segments` instead of start and end; a text format has `turn`, with the hashes of the turn and of the turns
+before it. `excluded` counts in tokens of the completion. prompt and completion are hashed as little-endian int32. Nothing
 here reads rows: hermes.trajectories.verify does."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROW = re.compile(rb'"row":(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one call is trained: `where` is what the ledger's `trained` holds for it."""
+    """Where one call is trained: `where` is its entry in the ledger's `trained`."""
 
     call: SampledCall
     where: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Placement:
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts while lines are written; the manifest comes out at the end."""
+    """Writes the lines and counts them; `manifest` returns the counts at the end."""
 
     body: IO[bytes]
     sessions: int = 0
@@ -54,7 +54,7 @@ class Ledger:
     """Reason to [samples, tokens]."""
 
     def enter(self, call: SampledCall, placement: Placement | None, untrained: str = "") -> None:
-        """Write one sample's line. Without a placement all of it is excluded: for its own reasons, else for `untrained`."""
+        """Write one sample's line. Without a placement the whole sample is excluded: for its own reasons, else because of `untrained`."""
         is_text = placement is not None and "turn" in placement.where
         excluded = [] if is_text else list(call.excluded)  # a turn is trained whole, whether its tokens are known or not
         if placement is None and (call.trained or not excluded):
@@ -84,7 +84,7 @@ class Ledger:
             count[1] += part.end - part.start
 
     def take(self, part: Ledger, first_row: int) -> None:
-        """Enter all that another ledger holds, as if it had been entered here: its rows are counted from `first_row` on."""
+        """Append all entries of another ledger, as if they had been entered here; their rows are counted from `first_row` on."""
         part.body.seek(0)
         self.body.write(renumber_rows(part.body.read(), first_row))
         self.sessions += part.sessions
@@ -121,13 +121,13 @@ def fingerprint(tokens: bytes) -> dict[str, Any]:
 
 
 def merkle_leaf(line: Mapping[str, Any]) -> bytes:
-    """Return the Merkle leaf of a sample: what was sampled and in which context, not what became of it."""
+    """Return the Merkle leaf of a sample: it covers what was sampled and in which context, not where it is trained."""
     keys = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
     return hashlib.sha256(b"\0" + dump({key: line[key] for key in keys})).digest()
 
 
 def merkle_root(leaves: Iterable[bytes]) -> str:
-    """Return the root over the leaves in their order: pairs are hashed level by level, an odd one goes up alone."""
+    """Return the root over the leaves in their order: pairs are hashed level by level, an odd leaf moves up unhashed."""
     level = list(leaves)
     if not level:
         return hashlib.sha256(b"").hexdigest()
@@ -145,5 +145,5 @@ def dump(value: Any) -> bytes:
 def renumber_rows(lines: bytes, first_row: int) -> bytes:
     """Return lines of `dump` with every `row` counted from `first_row` on. A quote inside a text is escaped, so `"row":` is a key.
 
-    The keys must be our own: where others name them, one may be called `row` and mean something else."""
+    Only for lines whose keys Hermes chose: another program's key `row` may mean something else."""
     return _ROW.sub(lambda found: b'"row":%d' % (first_row + int(found[1])), lines) if first_row else lines

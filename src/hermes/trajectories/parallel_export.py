@@ -1,11 +1,11 @@
-"""Export by many hands: chunks of the input are exported wherever an engine has room, and put together here, in their order.
+"""Export in many processes: an engine's workers export chunks of the input, and this process joins their parts in the order of the chunks.
 
-What comes out is what `export` writes, byte for byte, whatever the engine. Two things belong to all chunks together: a sample counts
-once, and rows are numbered through. Rows are numbered when parts are put together. For samples, workers guess that each chunk stands
-alone, and here all of them are heard in order. Where the guess is right, which it is up to the first copy, a chunk is read once. From the
-first wrong one on, chunks are only heard, to the end, and then written in a second reading that knows everything.
+With every engine the output is what `export` writes, byte for byte. Two things depend on all chunks: a sample counts once, and rows are
+numbered from the first chunk to the last. Rows get their numbers when parts are joined. For samples, each worker guesses that no sample of
+its chunk came before, and this process checks the guesses in order. The guess is right up to the first copy; until then each chunk is
+read once. From the first wrong guess on, workers only list samples; then a second reading, which knows every status, writes these chunks.
 
-Memory: what is remembered of each sample, and the chunks and parts that an engine holds at once."""
+Memory: one entry for each sample, and the chunks and parts that an engine holds at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Chunk = list[GraphDocument]
 
 
 class GraphSource(Protocol):
-    """Graphs that can be read more than once, not decoded."""
+    """Where the graphs come from, not decoded; they can be read more than once."""
 
     @property
     def size(self) -> int: ...
@@ -45,11 +45,11 @@ class GraphSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportProgress:
-    """How far an export came, for whoever watches."""
+    """How far an export is, for a progress bar."""
 
     bytes_read: int
     bytes_to_read: int
-    """Grows where copies make a second reading necessary."""
+    """Grows if copies make a second reading necessary."""
     sessions: int
     tokens: int
 
@@ -65,26 +65,26 @@ def export_on(
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     on_step: Callable[[ExportProgress], None] = lambda _: None,
 ) -> ExportSummary:
-    """Write every graph in the format asked for, with its ledger, into the new folder `out`: see `export`.
+    """Write every graph in the format of the settings, with its ledger, into the new folder `out`: see `export`.
 
-    The format and the settings travel to the workers; the tokenizer is a folder that each of them must have."""
+    The format and the settings are sent to the workers; the tokenizer is a folder that each worker must have."""
     out = out.resolve()
     form = format_for(out, settings, formats)
-    name = load_tokenizer(tokenizer).name if tokenizer is not None else None  # one that is not there is told before anything begins
-    work = ChunkSettings(form, settings, tokenizer.resolve() if tokenizer is not None else None)
+    name = load_tokenizer(tokenizer).name if tokenizer is not None else None  # a missing tokenizer fails here, before any work
+    chunk_settings = ChunkSettings(form, settings, tokenizer.resolve() if tokenizer is not None else None)
     verdicts: dict[str, SampleVerdict] = {}
-    before: Sequence[_ChunkRecord] = ()
-    watch = _ProgressMeter(source.size, on_step)
+    earlier: Sequence[_ChunkRecord] = ()
+    meter = _ProgressMeter(source.size, on_step)
     while True:
         with open_draft(out, form, settings) as (draft, folder):
-            reading = _InputPass(engine, work, partial(_chunks, source, chunk_bytes), draft, watch, verdicts, before)
-            if reading.is_written():
-                draft.ledger.duplicates = reading.copies.duplicates
+            input_pass = _InputPass(engine, chunk_settings, partial(_chunks, source, chunk_bytes), draft, meter, verdicts, earlier)
+            if input_pass.write_all():
+                draft.ledger.duplicates = input_pass.seen.duplicates
                 manifest = publish(draft, folder, out, settings, name)
-                return ExportSummary(manifest, tuple(reading.broken), draft.ledger.placed)
-        # Copies of a sample say different things about it: do it over, knowing what holds for all of them.
-        verdicts |= reading.copies.news
-        before = reading.read
+                return ExportSummary(manifest, tuple(input_pass.broken), draft.ledger.placed)
+        # Copies of a sample disagree: start again with the merged verdicts.
+        verdicts |= input_pass.seen.changed_verdicts
+        earlier = input_pass.read
 
 
 def _chunks(source: GraphSource, size: int) -> Iterator[Chunk]:
@@ -101,7 +101,7 @@ def _chunks(source: GraphSource, size: int) -> Iterator[Chunk]:
 
 
 class _ChunkRecord(NamedTuple):
-    """What is remembered of a chunk for another reading."""
+    """What the next pass needs to know about a chunk."""
 
     digest: bytes
     responses: list[bytes]
@@ -109,92 +109,92 @@ class _ChunkRecord(NamedTuple):
 
 @dataclass(slots=True)
 class _InputPass:
-    """One way through the input, knowing what earlier ones found out."""
+    """One pass over the input, with the verdicts of earlier passes."""
 
     engine: ChunkEngine
-    work: ChunkSettings
+    chunk_settings: ChunkSettings
     chunks: Callable[[], Iterator[Chunk]]
     draft: ExportDraft
-    watch: _ProgressMeter
+    meter: _ProgressMeter
     verdicts: Mapping[str, SampleVerdict]
-    before: Sequence[_ChunkRecord]
-    """The chunks, as an earlier reading found them."""
-    copies: SeenSamples = field(init=False)
+    earlier: Sequence[_ChunkRecord]
+    """The chunks as the pass before found them; empty in the first pass."""
+    seen: SeenSamples = field(init=False)
     is_guessing: bool = field(init=False)
-    taken: int = 0
-    """How many chunks are written, from the front."""
+    written: int = 0
+    """How many chunks, from the first on, are written."""
     decided: list[ChunkDecision] = field(default_factory=list)
-    """Of the chunks behind those."""
+    """The decisions about the chunks after those; the second reading writes them."""
     read: list[_ChunkRecord] = field(default_factory=list)
     broken: list[SourceError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.copies = SeenSamples(self.verdicts)
-        self.is_guessing = not self.verdicts  # where some disagree there are copies, and guesses would be wrong
+        self.seen = SeenSamples(self.verdicts)
+        self.is_guessing = not self.verdicts  # verdicts mean that there are copies, so guesses would be wrong
 
-    def is_written(self) -> bool:
-        """Write all of the input; return False if copies turn out to disagree, so that what is written is of no use."""
-        self.watch.begin(is_read_twice=not self.is_guessing)
-        self._do(self._orders(), self._hear)
-        if self.before and len(self.read) != len(self.before):
+    def write_all(self) -> bool:
+        """Write the whole input; return False if copies disagree, so that another pass is needed and this draft is useless."""
+        self.meter.begin(is_read_twice=not self.is_guessing)
+        self._run(self._tasks(), self._decide)
+        if self.earlier and len(self.read) != len(self.earlier):
             raise TrajectoryError(INPUT_CHANGED)
-        if self.copies.news:
+        if self.seen.changed_verdicts:
             return False
         if self.decided:
-            self._do(self._second_orders(), self._take)
+            self._run(self._second_tasks(), self._take)
         return True
 
-    def _do(self, orders: Iterator[ChunkTask], then: Callable[[ChunkResult], None]) -> None:
-        with closing(self.engine.map(partial(export_chunk, work=self.work), orders)) as results:
-            for done in results:
-                if done.failed:
-                    raise TrajectoryError(done.failed)
-                then(done)
-                self.watch.tell(done.size, self.draft)
+    def _run(self, tasks: Iterator[ChunkTask], then: Callable[[ChunkResult], None]) -> None:
+        with closing(self.engine.map(partial(export_chunk, chunk_settings=self.chunk_settings), tasks)) as results:
+            for result in results:
+                if result.failed:
+                    raise TrajectoryError(result.failed)
+                then(result)
+                self.meter.report(result.size, self.draft)
 
-    def _orders(self) -> Iterator[ChunkTask]:
+    def _tasks(self) -> Iterator[ChunkTask]:
         for number, chunk in enumerate(self.chunks()):
-            # An engine asks for chunks ahead of results: some are written in vain before the first wrong guess is known.
-            yield ChunkTask(chunk, self._verdicts_for(number), is_written=self.is_guessing)
+            # An engine takes chunks ahead of results: workers write some in vain before the first wrong guess is known.
+            yield ChunkTask(chunk, self._verdicts_for(number), should_write=self.is_guessing)
 
-    def _second_orders(self) -> Iterator[ChunkTask]:
-        rest = zip_longest(islice(self.chunks(), self.taken, None), self.decided)
-        for number, (chunk, decided) in enumerate(rest, start=self.taken):
+    def _second_tasks(self) -> Iterator[ChunkTask]:
+        rest = zip_longest(islice(self.chunks(), self.written, None), self.decided)
+        for number, (chunk, decided) in enumerate(rest, start=self.written):
             if chunk is None or decided is None:
                 raise TrajectoryError(INPUT_CHANGED)
             yield ChunkTask(chunk, self._verdicts_for(number), decided)
 
     def _verdicts_for(self, number: int) -> dict[str, SampleVerdict]:
-        if not self.before:
+        if not self.earlier:
             return {}
-        if number >= len(self.before):
+        if number >= len(self.earlier):
             raise TrajectoryError(INPUT_CHANGED)
-        names = (response.hex() for response in self.before[number].responses)
+        names = (response.hex() for response in self.earlier[number].responses)
         return {name: self.verdicts[name] for name in names if name in self.verdicts}
 
-    def _hear(self, done: ChunkResult) -> None:
-        if self.before and self.before[len(self.read)].digest != done.digest:
+    def _decide(self, result: ChunkResult) -> None:
+        if self.earlier and self.earlier[len(self.read)].digest != result.digest:
             raise TrajectoryError(INPUT_CHANGED)
-        self.read.append(_ChunkRecord(done.digest, [*(sample.identity for sample in done.samples), *done.unexported]))
-        self.broken += [SourceError(where, reason) for where, reason in done.broken.values()]
-        standings = bytes(map(self.copies.hear, done.samples))
-        if self.is_guessing and standings == done.standings and not self.copies.news:
-            self._take(done)
-            self.taken += 1
+        self.read.append(_ChunkRecord(result.digest, [*(sample.identity for sample in result.samples), *result.unexported]))
+        self.broken += [SourceError(where, reason) for where, reason in result.broken.values()]
+        statuses = bytes(map(self.seen.add, result.samples))
+        if self.is_guessing and statuses == result.statuses and not self.seen.changed_verdicts:
+            self._take(result)
+            self.written += 1
             return
         if self.is_guessing:
             self.is_guessing = False
-            self.watch.begin_again()
-        self.decided.append(ChunkDecision(done.digest, frozenset(done.broken), standings))
+            self.meter.begin_again()
+        self.decided.append(ChunkDecision(result.digest, frozenset(result.broken), statuses))
 
-    def _take(self, done: ChunkResult) -> None:
-        if done.part is not None:
-            self.draft.take(done.part)
+    def _take(self, result: ChunkResult) -> None:
+        if result.part is not None:
+            self.draft.take(result.part)
 
 
 @dataclass(slots=True)
 class _ProgressMeter:
-    """Counts what is read and what is still to be read."""
+    """Counts the bytes that are read and the bytes to read."""
 
     size: int
     on_step: Callable[[ExportProgress], None]
@@ -207,9 +207,9 @@ class _ProgressMeter:
         self.to_read = self.read + self.size * (1 + is_read_twice)
 
     def begin_again(self) -> None:
-        """What was not read so far will be read twice."""
+        """Count the bytes that are not read yet a second time: a second reading will follow."""
         self.to_read += self.size - (self.read - self._begun)
 
-    def tell(self, size: int, draft: ExportDraft) -> None:
+    def report(self, size: int, draft: ExportDraft) -> None:
         self.read += size
         self.on_step(ExportProgress(self.read, self.to_read, draft.ledger.sessions, draft.ledger.trained))

@@ -1,6 +1,6 @@
-"""A session's plan: its calls, its rows, ready to be written in any format.
+"""A session's plan: its calls and its rows, ready to be written in any format.
 
-This is all that a format sees. Formats are small modules in `formats/`; each has a writer class with this shape:
+A format sees nothing else. Formats are small modules in `formats/`; each has a writer class with this shape:
 
     class Writer:
         def __init__(self, folder: Path | None, settings: ExportSettings) -> None: ...
@@ -9,8 +9,8 @@ This is all that a format sees. Formats are small modules in `formats/`; each ha
 
 A call for which `write` yields no placement is entered in the ledger as excluded, for its own reasons or for the format's.
 
-A writer opens nothing itself: it writes into `files`, which know how to become a part of an export that several processes make
-(`hermes.trajectories.formats.export_files`). So a format that is right in one process is right in many."""
+A writer opens no file itself: it writes into `files`, which can also be parts of an export that several processes make
+(`hermes.trajectories.formats.export_files`). So a format that is correct in one process is correct in many."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from hermes.trajectories.source import ExportSession
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """What an export was asked for; all of it is in the ledger's manifest."""
+    """The settings of an export; all of them are in the ledger's manifest."""
 
     format: str = "parquet"
     policies: SamplePolicies = field(default_factory=SamplePolicies)
     source: str = "hermes-agent"
-    """What the `source` column of the ShareGPT format says."""
+    """The `source` of every ShareGPT row, and the agent's name in ATIF."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """One rollout in one tokenizer's tokens."""
+    """The calls of one rollout that share a tokenizer, and their rows."""
 
     rollout: str
     tokenizer: str
@@ -51,7 +51,7 @@ class RolloutPlan:
         return enumerate(self.rows, start=self.first_row)
 
     def placements(self) -> Iterator[Placement]:
-        """Say where each call is trained when every row is written as it is, one after the other."""
+        """Yield where each call is trained, if the format writes every row unchanged and in order."""
         for number, row in self.numbered_rows():
             for call in row.calls:
                 yield Placement(call, {"row": number, "start": call.start, "end": call.end})
@@ -72,28 +72,28 @@ class SessionPlan:
 
 
 class ExportFile(Protocol):
-    """Something that a writer writes into: one file, or several with numbers. Made without a folder, it keeps what it is given."""
+    """What a writer writes into: one file, or several numbered files. Without a folder, it keeps the rows in memory as a part."""
 
     def part(self) -> Any:
-        """Return what was kept, as something that can be pickled."""
+        """Return what was kept in memory; it can be pickled."""
         ...
 
     def take(self, part: Any, first_row: int) -> None:
-        """Write what another one kept, as if it had been written here: its rows are counted from `first_row` on."""
+        """Write the part of another file, as if its rows had been written here; they are numbered from `first_row` on."""
         ...
 
 
 class FormatWriter(Protocol):
-    """What a format's writer does."""
+    """The writer of one format."""
 
     untrained: str
-    """Why this format leaves out a call that could be trained elsewhere."""
+    """The ledger's reason for a call that this format leaves out though other formats train it."""
     rows: int
     """How many rows were written so far; the ledger's `row` counts them from 0."""
 
     @property
     def files(self) -> Sequence[ExportFile]:
-        """What it writes into, always in the same order."""
+        """The files it writes into, always in the same order."""
         ...
 
     def write(self, plan: SessionPlan) -> Iterable[Placement]: ...
@@ -104,13 +104,13 @@ class FormatWriter(Protocol):
 
 
 class ExportFormat(Protocol):
-    """A format: makes a writer for a folder, or for none, to write a part."""
+    """A format: makes a writer for a folder, or, with None, for a part of an export."""
 
     def __call__(self, folder: Path | None, settings: ExportSettings) -> FormatWriter: ...
 
 
 def plan_session(session: ExportSession, calls: Sequence[SampledCall], first_row: int) -> SessionPlan:
-    """Group calls by rollout and tokenizer (tokens of two tokenizers mean nothing to each other) and plan the rows of each."""
+    """Group calls by rollout and tokenizer (one row cannot hold the tokens of two tokenizers), and plan the rows of each group."""
     groups: dict[tuple[str, str], list[SampledCall]] = {}
     for call in calls:
         groups.setdefault((call.rollout, call.tokenizer), []).append(call)

@@ -1,8 +1,8 @@
-"""Linear rows: one for each leaf of the token trie, which is the least number that holds every call in its own context.
+"""Linear rows: one for each leaf of the token trie, the smallest number of rows that holds every call in its own context.
 
 Rows come depth first, so that trainers which merge consecutive calls lose nothing. A call is trained in the first row that holds
 it and is context in the others. Samples with equal tokens share their span (its weight counts them) if they agree in everything
-else; one that differs gets a row of its own. Knows nothing about files."""
+else; a sample that differs gets a row of its own. Knows nothing about files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
     path: tuple[SampledCall, ...]
     """Every call whose prompt and completion this row holds, trained here or elsewhere, from the shortest to the longest."""
     parent: int
-    """The earlier row of this rollout that shares most with this one, as its place among the rollout's rows; -1 for none."""
+    """The index, among the rollout's rows, of the earlier row that shares the most tokens with this one; -1 for none."""
     shared: int
     """How many leading tokens it shares with its parent."""
 
@@ -43,7 +43,7 @@ class _RowDraft:
     parent: int
     shared: int
     covered: int = 0
-    """Nothing behind this token is trained yet."""
+    """No token from this one on is trained yet."""
 
 
 def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
@@ -52,7 +52,7 @@ def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
     if not trainable:
         return []
     drafts: list[_RowDraft] = []
-    first_rows: list[int] = []  # for each node of the present path the row that first held it
+    first_rows: list[int] = []  # for each node of the current path, the row that held it first
     on_path: list[SampledCall] = []
     for path, shared in Trie(trainable).leaves():
         del first_rows[shared:]
@@ -66,7 +66,7 @@ def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
         draft = _RowDraft(leaf.source[: leaf.end], [], tuple(on_path), parent, path[shared - 1].end // TOKEN_BYTES if shared else 0)
         drafts.append(draft)
         for call in sorted(new, key=lambda call: call.order):
-            # A call behind all that is trained here fits without a look at each: else a row of n turns costs n * n.
+            # A call after all trained tokens fits without comparing it with each other call: else a row of n turns costs n * n.
             if call.start >= draft.covered or _fits(call, draft.calls):
                 draft.calls.append(call)
                 draft.covered = max(draft.covered, call.end)
@@ -80,7 +80,7 @@ def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
 
 
 def _place_twin(call: SampledCall, number: int, drafts: list[_RowDraft]) -> None:
-    """Give a sample that differs from its twins the first row behind theirs that takes it, or a new one."""
+    """Put a sample that differs from its twins into the first later row with the same tokens where it fits, or into a new row."""
     tokens = call.tokens
     for draft in drafts[number + 1 :]:
         if draft.tokens == tokens and _fits(call, draft.calls):
@@ -91,7 +91,7 @@ def _place_twin(call: SampledCall, number: int, drafts: list[_RowDraft]) -> None
 
 
 def _fits(call: SampledCall, placed: Sequence[SampledCall]) -> bool:
-    """Whether a call can be trained in a row beside these: they train other tokens, or the same ones with every attribute equal."""
+    """Whether a row can train this call together with these: they train other tokens, or the same tokens with equal attributes."""
     return all(_agree(call, other) for other in placed)
 
 
@@ -103,7 +103,7 @@ def _agree(one: SampledCall, other: SampledCall) -> bool:
 
 
 def _attributes(call: SampledCall, start: int, end: int) -> tuple[object, ...]:
-    """Return all that a trainer reads of a call beside its tokens, for row tokens [start, end)."""
+    """Return everything that a trainer reads of a call besides its tokens, for row tokens [start, end)."""
     scores = call.logprobs[(start - call.start) * TOKEN_BYTES : (end - call.start) * TOKEN_BYTES]
     spans = [
         (version, max(first + call.start, start), min(last + call.start, end))
@@ -114,6 +114,6 @@ def _attributes(call: SampledCall, start: int, end: int) -> tuple[object, ...]:
 
 
 def loss_scale(calls: Sequence[SampledCall]) -> float:
-    """Return what a rollout's trained tokens are multiplied by, so that every rollout weighs one, forked or not."""
+    """Return the factor for each trained token of a rollout that makes every rollout weigh 1, forked or not."""
     total = sum(call.trained for call in calls)
     return 1.0 / total if total else 0.0

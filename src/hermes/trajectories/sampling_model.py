@@ -1,4 +1,4 @@
-"""A model, as far as trajectories need one: messages in, one sampled answer out. Whoever has models stands behind it."""
+"""The model that trajectories need: messages in, one sampled answer out. The caller passes in an object that implements it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hermes.graph import CallRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """What a model is asked."""
+    """One request to a model."""
 
     messages: Sequence[Mapping[str, Any]]
-    """In the form of the message graph, exactly as they are to be sent."""
+    """In the form of the message graph, exactly as they are sent."""
     tools: Sequence[Mapping[str, Any]] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """temperature, top_p, seed …"""
     max_tokens: int | None = None
-    """None leaves it to the model's own settings."""
+    """None leaves the limit to the model's own settings."""
     sample_id: str
-    """Names the sample. The same name with the same messages is the same sample, asked for again after a crash."""
+    """The sample's name. A request with the same name and the same messages is the same sample, repeated after a crash."""
     timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SampledMessage:
-    """What a model said: the message, how it was sampled, and what it cost."""
+    """A model's answer: the message, how it was sampled, and what it cost."""
 
     message: Mapping[str, Any]
     call: CallRecord
@@ -35,7 +35,7 @@ class SampledMessage:
 
 
 class ModelFailed(Exception):
-    """No answer. `is_final`: asking again would not help (a bad request, a budget that is spent), `is_spent`: no request would."""
+    """The model gave no answer. `is_final`: a retry would fail too (a bad request). `is_spent`: every request would (a spent budget)."""
 
     def __init__(self, message: str, *, is_final: bool = False, is_spent: bool = False) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class ModelFailed(Exception):
 
 
 class SamplingModel(Protocol):
-    """Somebody to ask. Answers are never taken from a cache: samples are independent of each other."""
+    """A model to sample from. Answers never come from a cache: samples are independent of each other."""
 
     @property
     def name(self) -> str: ...

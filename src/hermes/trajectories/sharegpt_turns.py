@@ -3,12 +3,12 @@
     gpt     <think>\\n reasoning \\n</think>\\n content \\n<tool_call>\\n{"name": …, "arguments": …}\\n</tool_call> …
     tool    <tool_response>\\n content \\n</tool_response> …, all results of one call turn in one turn, in the order of the calls
 
-Arguments stand in the envelope byte for byte if they are JSON; if not, as a JSON string. What a turn cannot say (ids of calls, other
-fields, null or absent content) is kept beside it as `rest`, one entry for each turn, so that nothing is lost on the way back.
+Arguments stand in the envelope byte for byte if they are JSON; if not, as a JSON string. What a turn has no place for (ids of calls,
+other fields, null or absent content) is kept beside it as `rest`, one entry for each turn, so that `to_messages` restores all of it.
 
-The escape. A structural tag inside a gpt or tool text gets a backslash behind its `<`, one more than it has: `</think>` becomes
-`<\\/think>`, `<\\/think>` becomes `<\\\\/think>`. Inside arguments, where a backslash means something, its `<` becomes `\\u003c`, which
-every JSON reader undoes. Half a surrogate pair, which most readers refuse, becomes `<\\ud83d>` in any turn. Knows nothing about files."""
+The escape. A structural tag inside a gpt or tool text gets one more backslash after its `<`: `</think>` becomes
+`<\\/think>`, `<\\/think>` becomes `<\\\\/think>`. Inside arguments, which are JSON, its `<` becomes `\\u003c`, which every JSON reader
+undoes. Half a surrogate pair, which most readers refuse, becomes `<\\ud83d>` in any turn. Knows nothing about files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _ENVELOPE = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (.*)\}', re
 _THINK = ("<think>\n", "\n</think>\n")
 
 Rest = dict[str, Any]
-"""What a turn does not say about its message: `role`, `content` (null, "absent", or its parts), `fields`, `think`, `calls`;
-about a turn of results `results`, one each, and their `order` if they came in another than that of the calls."""
+"""What a turn has no place for: of a message `role`, `content` (null, "absent", or its parts), `fields`, `think` and `calls`;
+of a turn of tool results `results`, one entry each, and `order` if it is not the order of the calls."""
 
 
 class TurnError(ValueError):
-    """A turn is not what `to_turns` writes."""
+    """A turn was not written by `to_turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class ShareGptConversation:
     turns: list[dict[str, str]]
     rest: list[Rest]
     places: list[int]
-    """For each message the turn that holds it."""
+    """For each message the index of the turn that holds it."""
     differences: list[str]
-    """How the words of the turns differ from those of the messages."""
+    """How the text of the turns differs from the text of the messages."""
 
 
 def to_turns(messages: Sequence[Mapping[str, Any]]) -> ShareGptConversation:
-    """Return messages as turns; `to_messages` gives exactly these messages back, but for their metadata."""
+    """Return messages as turns; `to_messages` returns exactly these messages again, without their metadata."""
     turns: list[dict[str, str]] = []
     rest: list[Rest] = []
     places: list[int] = []
@@ -84,7 +84,7 @@ def to_turns(messages: Sequence[Mapping[str, Any]]) -> ShareGptConversation:
 
 
 def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> list[dict[str, Any]]:
-    """Return the messages that `to_turns` was given; raise TurnError where a turn is not of its making."""
+    """Return the messages from which `to_turns` made these turns; raise TurnError for a turn that it did not write."""
     messages: list[dict[str, Any]] = []
     for index, turn in enumerate(turns):
         entry = rest[index] if index < len(rest) else {}
@@ -101,13 +101,13 @@ def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> lis
 
 
 def call_order(results: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> list[int]:
-    """Return for each result its place in the turn: that of its call, by id; as they came where ids do not tell."""
+    """Return for each result its place in the turn: the order of the calls, matched by id; unchanged if ids do not match uniquely."""
     ids = [call.get("id") for call in calls]
-    wanted = [result.get("tool_call_id") for result in results]
-    as_they_came = list(range(len(results)))
-    if len(set(ids)) != len(ids) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(ids):
-        return as_they_came
-    return [sorted(map(ids.index, wanted)).index(ids.index(name)) for name in wanted]
+    answered = [result.get("tool_call_id") for result in results]
+    unchanged = list(range(len(results)))
+    if len(set(ids)) != len(ids) or len(set(answered)) != len(answered) or not set(answered) <= set(ids):
+        return unchanged
+    return [sorted(map(ids.index, answered)).index(ids.index(name)) for name in answered]
 
 
 def _groups(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
@@ -140,8 +140,8 @@ def _plain_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
     return _escape(text, is_guarded=False), entry
 
 
-def _text_and_rest(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
-    """Return the text of a message's content, and what it leaves unsaid; `said` are fields that the turn says."""
+def _text_and_rest(message: Mapping[str, Any], *covered: str) -> tuple[str, Rest]:
+    """Return the text of a message's content, and the rest; `covered` are fields that the turn holds elsewhere."""
     entry: Rest = {}
     text = ""
     content = message.get("content", "absent")
@@ -155,7 +155,7 @@ def _text_and_rest(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
         entry["content"] = content
     if message["role"] != ROLES[SPEAKERS[message["role"]]]:
         entry["role"] = message["role"]
-    fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, *said)}
+    fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, *covered)}
     if fields:
         entry["fields"] = fields
     return text, entry
@@ -179,7 +179,7 @@ def is_text_part(part: Mapping[str, Any]) -> bool:
 
 
 def part_text(part: Mapping[str, Any]) -> str:
-    """Return what stands for a part in a text: its own text, else its type in brackets."""
+    """Return a part as text: its own text, else its type in brackets."""
     return str(part["text"]) if is_text_part(part) else f"[{part['type']}]"
 
 
@@ -195,20 +195,20 @@ def _parts(skeletons: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[s
             at += len(part_text(skeleton)) + 1
 
 
-# What a model said -----------------------------------------------------------------------------------------------
+# Messages of a model ---------------------------------------------------------------------------------------------
 
 
 def _gpt_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
     names = [name for name in REASONING if message.get(name)]
     thought = message[names[0]] if names else ""
-    said = [name for name in names if message[name] == thought]
+    think_fields = [name for name in names if message[name] == thought]
     calls = message.get("tool_calls") or []
-    text, entry = _text_and_rest(message, *said, *(["tool_calls"] if calls else []))
-    if said and said != [REASONING[0]]:
-        entry["think"] = said
+    text, entry = _text_and_rest(message, *think_fields, *(["tool_calls"] if calls else []))
+    if think_fields and think_fields != [REASONING[0]]:
+        entry["think"] = think_fields
     blocks = []
     if calls:
-        entry["calls"] = [_unsaid_call(call) for call in calls]
+        entry["calls"] = [_call_rest(call) for call in calls]
         blocks = [f"<tool_call>\n{_envelope(call)}\n</tool_call>" for call in calls]
     think = f"{_THINK[0]}{_escape(thought)}{_THINK[1]}" if thought else ""
     return think + "\n".join([*([_escape(text)] if text else []), *blocks]), entry
@@ -223,15 +223,15 @@ def _gpt_message(value: str, entry: Rest) -> dict[str, Any]:
     blocks = list(blocks_of(_CALL, value, CALL_END))
     text = value[: blocks[0].start()].removesuffix("\n") if blocks else value
     if "\n".join([*([text] if text else []), *(block[0] for block in blocks)]) != value:
-        raise TurnError("text between or behind tool calls")
+        raise TurnError("text between or after tool calls")
     message = _message("assistant", _unescape(text), entry)
     if thought:
         message |= dict.fromkeys(entry.get("think", [REASONING[0]]), _unescape(thought))
     if blocks:
-        unsaid = entry.get("calls", [])
-        if len(unsaid) != len(blocks):
-            raise TurnError(f"{len(blocks)} tool calls, {len(unsaid)} known")
-        message["tool_calls"] = [_call(block[1], part) for block, part in zip(blocks, unsaid, strict=True)]
+        rests = entry.get("calls", [])
+        if len(rests) != len(blocks):
+            raise TurnError(f"{len(blocks)} tool calls, {len(rests)} known")
+        message["tool_calls"] = [_call(block[1], rest) for block, rest in zip(blocks, rests, strict=True)]
     return message
 
 
@@ -240,13 +240,13 @@ def _is_usual(call: Mapping[str, Any]) -> bool:
     return isinstance(function, Mapping) and isinstance(function.get("name"), str) and isinstance(function.get("arguments"), str)
 
 
-def _unsaid_call(call: Mapping[str, Any]) -> Rest:
-    """Return what the envelope does not say about a call; all of it if the call is not of the usual shape."""
+def _call_rest(call: Mapping[str, Any]) -> Rest:
+    """Return what the envelope has no place for in a call; the whole call if it is not of the usual shape."""
     if not _is_usual(call):
         return {"whole": thaw(call)}
-    unsaid: Rest = dict(thaw(call))
-    unsaid["function"] = {key: value for key, value in unsaid["function"].items() if key not in ("name", "arguments")}
-    return unsaid
+    rest: Rest = dict(thaw(call))
+    rest["function"] = {key: value for key, value in rest["function"].items() if key not in ("name", "arguments")}
+    return rest
 
 
 def _envelope(call: Mapping[str, Any]) -> str:
@@ -257,27 +257,28 @@ def _envelope(call: Mapping[str, Any]) -> str:
     return f'{{"name": {name_text}, "arguments": {arguments_text(arguments if isinstance(arguments, str) else json.dumps(arguments))}}}'
 
 
-def _call(block: str, unsaid: Rest) -> dict[str, Any]:
-    if "whole" in unsaid:
-        return dict(unsaid["whole"])
+def _call(block: str, rest: Rest) -> dict[str, Any]:
+    if "whole" in rest:
+        return dict(rest["whole"])
     match = _ENVELOPE.fullmatch(block)
     if match is None:
         raise TurnError("a tool call is not {name, arguments}")
-    function = {"name": json.loads(match[1]), "arguments": arguments_of(match[2]), **unsaid["function"]}
-    return {**unsaid, "function": function}
+    function = {"name": json.loads(match[1]), "arguments": arguments_of(match[2]), **rest["function"]}
+    return {**rest, "function": function}
 
 
 def arguments_text(arguments: str) -> str:
-    """Return how arguments stand in the envelope: as they are if they are JSON, else as a JSON string of them.
+    """Return the arguments as the envelope holds them: unchanged if they are JSON, else as a JSON string.
 
-    A JSON string always is the second case, so that the two are told apart; so are arguments that hold `\\u003cthink>` themselves."""
+    Arguments that are themselves a JSON string, or that hold `\\u003cthink>`, are always written the second way, so that
+    `arguments_of` can tell the two apart."""
     if _is_json(arguments) and not arguments.lstrip().startswith('"') and not _GUARDED.search(arguments):
         return _escape_tags(arguments)
     return _escape_tags(json.dumps(arguments))
 
 
 def arguments_of(text: str) -> str:
-    """Return the arguments that `arguments_text` was given."""
+    """Return the arguments from which `arguments_text` made this text."""
     if text.startswith('"'):
         decoded = json.loads(text)
         if not isinstance(decoded, str):
@@ -302,22 +303,22 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# What tools said -------------------------------------------------------------------------------------------------
+# Results of tools ------------------------------------------------------------------------------------------------
 
 
 def _tool_turn(results: Sequence[Mapping[str, Any]], order: Sequence[int]) -> tuple[str, Rest]:
-    said = [_text_and_rest(result) for result in results]
+    parts = [_text_and_rest(result) for result in results]
     blocks = [""] * len(results)
-    for place, (text, _) in zip(order, said, strict=True):
+    for place, (text, _) in zip(order, parts, strict=True):
         blocks[place] = f"<tool_response>\n{_escape(text)}\n</tool_response>"
-    entry: Rest = {"results": [unsaid for _, unsaid in said]}
+    entry: Rest = {"results": [rest for _, rest in parts]}
     if list(order) != sorted(order):
         entry["order"] = list(order)
     return "\n".join(blocks), entry
 
 
 def blocks_of(pattern: re.Pattern[str], text: str, closing: str) -> Iterator[re.Match[str]]:
-    """Find blocks up to the last closing tag: what is opened behind it would be looked through to the end, each time anew."""
+    """Find blocks up to the last closing tag: for each tag opened after it, the pattern would search to the end of the text."""
     return pattern.finditer(text, 0, text.rfind(closing) + len(closing))
 
 
@@ -325,11 +326,11 @@ def _tool_messages(value: str, entry: Rest) -> list[dict[str, Any]]:
     blocks = list(blocks_of(_RESPONSE, value, RESPONSE_END))
     if "\n".join(block[0] for block in blocks) != value:
         raise TurnError("text between tool responses")
-    unsaid = entry.get("results", [])
-    if len(unsaid) != len(blocks):
-        raise TurnError(f"{len(blocks)} tool responses, {len(unsaid)} known")
+    rests = entry.get("results", [])
+    if len(rests) != len(blocks):
+        raise TurnError(f"{len(blocks)} tool responses, {len(rests)} known")
     order = entry.get("order", range(len(blocks)))
-    return [_message("tool", _unescape(blocks[place][1]), part) for place, part in zip(order, unsaid, strict=True)]
+    return [_message("tool", _unescape(blocks[place][1]), rest) for place, rest in zip(order, rests, strict=True)]
 
 
 # The escape ------------------------------------------------------------------------------------------------------

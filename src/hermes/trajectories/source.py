@@ -1,4 +1,4 @@
-"""Read graphs from files: one JSON document a file, or one a line. Streams; a broken one is named and the rest goes on."""
+"""Read graphs from files: one JSON document a file, or one a line. Streams; a broken graph is reported, and the others are read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SUFFIXES = (".json", ".jsonl")
 
 @dataclass(frozen=True, slots=True)
 class ExportSession:
-    """One conversation to export: a graph, and the name it goes by in rows and ledger."""
+    """One conversation to export: a graph, and its name in rows and ledger."""
 
     name: str
     graph: MessageGraph
     size: int = 0
-    """How much of the input it was, for progress: bytes of files, or one of so many sessions."""
+    """Its share of the input, for progress: bytes if the input is files, 1 if the input is stored sessions."""
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the graph files among these files and folders, folders in the order of their names."""
+    """Return these files, and the graph files in these folders in the order of their names; raise SourceError for a path without one."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -40,10 +40,10 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
 
 
 class FileSessions:
-    """The graphs of some files, to be read as often as one likes."""
+    """The graphs of some files; the caller may read them any number of times."""
 
-    forgotten = 0
-    """Who was deleted from a store; from a file nobody is."""
+    erased_sessions = 0
+    """How many sessions were left out because their users were erased. Only a store leaves sessions out; files never do."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = list(files)
@@ -57,37 +57,37 @@ class FileSessions:
         return read_sessions(self._files)
 
     def documents(self) -> Iterator[GraphDocument]:
-        """Yield the same graphs, to be decoded by somebody else."""
+        """Yield the same graphs, not decoded: a worker process decodes them."""
         return read_documents(self._files)
 
 
 def read_sessions(files: Iterable[Path]) -> Iterator[ExportSession | SourceError]:
-    """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
+    """Yield every graph of the files in order, and a SourceError in the place of each graph that cannot be read.
 
-    A session is named by its file, as seen from the folder that holds all of them, and by its line where the file has lines."""
+    A session's name is the path of its file below the folder that holds all files, with the line number if the file is JSONL."""
     return map(read_session, read_documents(files))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """A graph as it stands in a file, not decoded."""
+    """The text of a graph in a file, not decoded."""
 
     name: str
-    """What the session will go by."""
+    """The session's name."""
     where: str
-    """File and line, for people."""
+    """File and line, for error messages."""
     text: bytes
     unread: str = ""
-    """Why there is no text."""
+    """Why the file could not be read; empty if it was."""
 
 
 def read_documents(files: Iterable[Path]) -> Iterator[GraphDocument]:
-    """Yield what `read_sessions` reads, without a look inside."""
-    known = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # also takes `..` out, so that names do not depend on where one stands
+    """Yield the documents that `read_sessions` reads, not decoded."""
+    known = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # removes `..` too: names must not depend on the working directory
     root = Path(os.path.commonpath([file.parent for file in known])) if known else Path()
     for file in known:
         name = str(file.relative_to(root))
-        name = name.encode("utf-8", "backslashreplace").decode()  # a file name need not be text
+        name = name.encode("utf-8", "backslashreplace").decode()  # a file name may hold bytes that are not UTF-8
         try:
             if file.suffix == ".jsonl":
                 yield from _read_lines(file, name)
@@ -105,7 +105,7 @@ def _read_lines(file: Path, name: str) -> Iterator[GraphDocument]:
 
 
 def read_session(document: GraphDocument, *, is_checked: bool = False) -> ExportSession | SourceError:
-    """Decode a document, and check that its ids hold, unless that was done before."""
+    """Decode a document and verify its ids; `is_checked` skips the verification if it was done before."""
     if document.unread:
         return SourceError(document.where, document.unread)
     try:
@@ -117,7 +117,7 @@ def read_session(document: GraphDocument, *, is_checked: bool = False) -> Export
 
 
 def check_session(name: str, graph: MessageGraph, where: str, size: int = 0) -> ExportSession | SourceError:
-    """Return a graph as a session to export, or, if its ids do not hold any more, what to say instead; `where` says where it was found."""
+    """Verify a graph; return it as a session to export, or a SourceError if its ids do not match its content. `where` names its file."""
     report = graph.verify()
     if not report:
         return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
@@ -125,9 +125,9 @@ def check_session(name: str, graph: MessageGraph, where: str, size: int = 0) -> 
 
 
 def _graph_files_in(folder: Path) -> Iterator[Path]:
-    """Yield the graph files below a folder, hidden ones left out: drafts of an unfinished run are among those.
+    """Yield the graph files below a folder. Hidden files are left out: drafts of an unfinished run are hidden.
 
-    Raises SourceError for a folder that cannot be read, instead of passing over it."""
+    Raises SourceError for a folder that cannot be read, instead of skipping it."""
 
     def refuse(error: OSError) -> None:
         raise SourceError(str(error.filename), error.strerror or str(error))
@@ -141,10 +141,10 @@ def _graph_files_in(folder: Path) -> Iterator[Path]:
 
 
 def _is_exported(file: Path) -> bool:
-    """Whether a file is part of an export that lies among the graphs."""
+    """Whether a file belongs to an export that was written into the same folder."""
     return (file.parent / "ledger.jsonl").exists()
 
 
 def _is_beside_a_run(file: Path) -> bool:
-    """Whether a file is what a batch run keeps beside its graphs."""
+    """Whether a file is one that a batch run keeps beside its `graphs.jsonl`."""
     return file.name != "graphs.jsonl" and (file.parent / "run.json").exists() and (file.parent / "graphs.jsonl").exists()

@@ -1,8 +1,8 @@
 """Text rows: the message-level counterpart of `rows`. One row for each leaf of the trie of message lists.
 
-A response needs no token ids to be trained as text: only what was redacted, not consented to, or left out on purpose stays out.
-Rows are cleaned: ephemeral text and metadata are not in them. Where that makes a row differ from what was sent, it says so. A
-response is trained in the first row that holds it and is context in the others; two samples of equal text in one place are two
+A response needs no token ids to be trained as text: only redacted responses, responses without consent and deliberately excluded ones
+are left out. Ephemeral text and metadata are not in rows; a row that differs from what was sent for that reason says so. A
+response is trained in the first row that holds it and is context in the others. Two samples of equal text in one place are two
 samples, so the second gets a row of its own. Authored messages are never trained. Knows nothing about files."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes.graph.node import Node
 from hermes.trajectories.calls import DERIVED, EMPTY_PROMPT, INVALID_LOGPROB, NO_IDS, NO_LOGPROBS, NO_PROMPT_IDS, NOT_RETURNED, SampledCall
 
 TOKEN_REASONS = frozenset({NO_IDS, NO_PROMPT_IDS, EMPTY_PROMPT, NO_LOGPROBS, INVALID_LOGPROB, NOT_RETURNED, DERIVED})
-"""Why tokens are excluded that does not matter to text: the words were sampled all the same, in a context that is known."""
+"""Reasons to exclude tokens that do not matter for text: the model sampled the text, and its context is known."""
 
 EPHEMERAL = "ephemeral prompt left out"
 REASONING_BACK = "reasoning of earlier turns put back"
@@ -34,12 +34,12 @@ class TextRow:
     session: str
     rollout: str
     tools: Sequence[Any] | None
-    """The tool schemas that every call trained here was sent."""
+    """The tool schemas that were sent with every call trained here."""
     messages: tuple[Node, ...] = field(repr=False)
     trained: Mapping[int, SampledCall]
-    """By the index of the message; at least one, the last message among them."""
+    """The calls trained here, by the index of the message; the last message is always one of them."""
     context: Mapping[int, SampledCall]
-    """Messages that were sampled too, and are trained in another row."""
+    """The calls of messages that were sampled too but are trained in another row, by the index of the message."""
 
     @property
     def calls(self) -> list[SampledCall]:
@@ -47,7 +47,7 @@ class TextRow:
         return [self.trained[index] for index in sorted(self.trained)]
 
     def differences(self, *, has_reasoning: bool) -> list[str]:
-        """Return how this row differs from what its calls were sent; nothing if it does not.
+        """Return how this row differs from what was sent for its calls; an empty list if it does not.
 
         `has_reasoning` says whether the format writes the reasoning of every message that has some, or of none."""
         found: dict[str, None] = {}
@@ -64,7 +64,7 @@ def can_train_as_text(call: SampledCall) -> bool:
 def text_rows(calls: Iterable[SampledCall], can_train: Callable[[Node], bool] = lambda _: True) -> Iterator[TextRow]:
     """Yield the rows of one session, depth first; calls that cannot be trained as text, or not in this format, have none.
 
-    Rollouts do not share rows, nor do calls that were sent different tools: tools are part of the context."""
+    Rollouts do not share rows, nor do calls with different tools: tools are part of the context."""
     groups: dict[tuple[str, bytes], list[SampledCall]] = {}
     for call in calls:
         if can_train_as_text(call) and can_train(call.response.message):
@@ -75,26 +75,26 @@ def text_rows(calls: Iterable[SampledCall], can_train: Callable[[Node], bool] = 
 
 
 def is_assistant(message: Node) -> bool:
-    """Whether a message is an assistant's: a model may have been asked to play another role, which not every format can train."""
+    """Whether a message is an assistant's. A model may sample a message of another role, which not every format can train."""
     return bool(message["role"] == "assistant")
 
 
 def text_placement(row: int, digests: Sequence[str], turn: int, first: int = 0) -> dict[str, Any]:
     """Return what the ledger holds for a response trained as text: its turn, and the hashes of it and of the turns before it.
 
-    `digests` are those of the row's turns as written; `first` is where its conversation starts, in a row that holds several."""
+    `digests` are the digests of the row's turns as written; `first` is the first turn of the conversation, in a row that holds several."""
     context = hashlib.sha256("".join(digests[first:turn]).encode("ascii")).hexdigest()
     return {"row": row, "turn": turn, "sha256": digests[turn], "context": context}
 
 
 def text_digest(turn: Any) -> str:
-    """Return the SHA-256 of a turn as written: of its JSON with sorted keys, compact, ASCII."""
+    """Return the SHA-256 of a turn as written: the hash of its JSON with sorted keys, compact, ASCII."""
     return hashlib.sha256(json.dumps(turn, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")).hexdigest()
 
 
 @dataclass(slots=True, eq=False)
 class _TextNode:
-    """A node of the trie: one message behind those of its parents."""
+    """A node of the trie: one message, which follows the messages of its parents."""
 
     message: Node | None = None
     calls: list[SampledCall] = field(default_factory=list)
@@ -130,7 +130,7 @@ def _row(messages: tuple[Node, ...], trained: Mapping[int, SampledCall], sampled
 
 
 def _leaves(root: _TextNode) -> Iterator[list[_TextNode]]:
-    """Yield the way to each leaf, depth first. The list is the walker's own: take from it what you need."""
+    """Yield the path to each leaf, depth first."""
     path: list[_TextNode] = []
     stack = [iter(root.children.values())]
     while stack:
@@ -149,7 +149,7 @@ def _leaves(root: _TextNode) -> Iterator[list[_TextNode]]:
 def _differences(call: SampledCall, *, has_reasoning: bool) -> Iterator[str]:
     overlay, prefix = call.response.overlay, call.response.prefix
     if not call.completion or not call.prompt:
-        yield NO_IDS  # the words are exact; whether the tokens were, nobody can say
+        yield NO_IDS  # the text is exact, but without token ids the exact tokens are not known
     if overlay.ephemeral is not None:
         yield EPHEMERAL
     sent = Overlay(keep_reasoning=overlay.keep_reasoning).render(prefix)
@@ -162,12 +162,12 @@ def _differences(call: SampledCall, *, has_reasoning: bool) -> Iterator[str]:
 
 
 def reasoning_of(message: Mapping[str, Any]) -> str:
-    """Return a message's reasoning, whichever of its two names it has; empty if it has none."""
+    """Return a message's reasoning, under either of its two names; empty if it has none."""
     return next((message[name] for name in REASONING if message.get(name)), "")
 
 
 def replace_surrogates(value: Any) -> Any:
-    """Return a JSON value with U+FFFD for each half of a surrogate pair: readers refuse whole files over one."""
+    """Return a JSON value with U+FFFD for each half of a surrogate pair: a single half makes readers refuse the whole file."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):

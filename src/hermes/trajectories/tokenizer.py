@@ -1,8 +1,8 @@
-"""Text-grade: give token ids to calls that came without, by a tokenizer and chat template of the user's choice.
+"""Text-grade: give token ids to calls that were recorded without them, with a tokenizer and chat template that the user chooses.
 
-Whatever is tokenised here was not sampled as these tokens: rows made from it say `on_policy: false`, and its logprobs are 0.
-Reads what Hugging Face writes (`tokenizer.json`, and a template in `chat_template.jinja` or `tokenizer_config.json`); needs the
-extra `text`, and says so."""
+The model may have sampled other tokens than these: rows made from them say `on_policy: false`, and their logprobs are 0.
+Reads Hugging Face's files (`tokenizer.json`, and a template in `chat_template.jinja` or `tokenizer_config.json`). Needs the
+extra `text`; without it, `load_tokenizer` raises an error that says so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(folder: Path) -> TemplateTokenizer:
-    """Load a tokenizer and its chat template from a folder."""
+    """Load a tokenizer and its chat template from a folder; raise TrajectorySettingsError if it has none."""
     if _missing is not None:
         raise TrajectorySettingsError(f"--tokenizer needs {_missing}; install it: pip install 'hermes-graph[text]'")
     try:
@@ -55,7 +55,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     template = folder / "chat_template.jinja"
     if template.exists():
         config["chat_template"] = template.read_text(encoding="utf-8")
-    if isinstance(config.get("chat_template"), list):  # several by name, as some models have them
+    if isinstance(config.get("chat_template"), list):  # some models have several templates, by name
         named = {one.get("name"): one.get("template") for one in config["chat_template"] if isinstance(one, Mapping)}
         config["chat_template"] = named.get("default")
     if not config.get("chat_template"):
@@ -70,9 +70,9 @@ class TemplateTokenizer:
         self.name = name
         self.vocabulary = vocabulary
         self.has_own_code = "auto_map" in config
-        """Whether its makers tokenise with code of their own, which is not run here."""
+        """Whether the model brings tokenizer code of its own; Hermes does not run it."""
         self._special = {key: _token(config.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        # The settings that Hugging Face's own templates are written for.
+        # The settings of Hugging Face's own template engine.
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
@@ -87,16 +87,16 @@ class TemplateTokenizer:
             prompt = self.render(context, tools, is_open=True)
             whole = self.render([*context, reply], tools)
             ids, prompt_ids = self._ids(whole), self._ids(prompt)
-        except Exception as error:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
+        except Exception as error:  # noqa: BLE001  # a template is a program that comes with the model, and may raise anything
             raise SessionError(f"the chat template refuses a conversation: {type(error).__name__}: {error}") from None
         if not whole.startswith(prompt):
-            raise SessionError("the chat template writes a conversation and its beginning differently; its tokens cannot be told apart")
+            raise SessionError("the chat template writes the prompt differently when a reply follows, so the two cannot be separated")
         if ids[: len(prompt_ids)] == prompt_ids:
             return prompt_ids, ids[len(prompt_ids) :]
         return prompt_ids, self._ids(whole[len(prompt) :])
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, *, is_open: bool = False) -> str:
-        """Return a conversation as the template writes it, `is_open` for an answer; whatever the template raises is raised."""
+        """Return a conversation as the template writes it; `is_open` adds the start of an answer. Raises what the template raises."""
         return self._template.render(messages=messages, tools=tools, add_generation_prompt=is_open, **self._special)
 
     def _ids(self, text: str) -> list[int]:

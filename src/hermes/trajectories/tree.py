@@ -1,8 +1,8 @@
 """Tree rows: the whole token trie of a rollout in one row, each unique token once.
 
-Flattened depth first. `position_ids` is the depth of a token, `subtree_end` the place behind everything that follows from it, so that
+Flattened depth first. `position_ids` is the depth of a token, `subtree_end` the place after the last token of its subtree, so that
 a token at q sees the token at k exactly when `(q >= k) & (q < subtree_end[k])`. The logit that predicts a token is its trie
-parent's (`parents`), which is not always the position before it."""
+parent's (`parents`), which is not always at the position before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class TreePlacement:
-    """Where the trained tokens of a call lie in a tree: one stretch, or several where others branch off in the middle."""
+    """Where the trained tokens of a call lie in a tree: one segment, or several if other calls branch off in the middle."""
 
     call: SampledCall
     segments: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class TreePlacement:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """The flattened trie, and an entry for every trained token of every call (two for twins that differ)."""
+    """The flattened trie, and where the trained tokens of every call lie in it."""
 
     session: str
     rollout: str

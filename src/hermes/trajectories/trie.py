@@ -1,7 +1,7 @@
-"""A prefix tree over token sequences, compact: a node is a stretch of tokens that all its sequences share.
+"""A compact prefix tree over token sequences: a node is a run of tokens that all its sequences share.
 
-Built once per session and tokenizer. Sequences are bytes of int32, compared by memcmp; the usual case, a call that extends the
-one before, costs one comparison."""
+Built once for each rollout and tokenizer. Sequences are bytes of int32, compared by memcmp; the usual case, a call that extends the
+call before, costs one comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN_BYTES = 4
 
 
 class HasTokens(Protocol):
-    """What can be put into a trie: something with tokens."""
+    """An item of a trie: it has tokens."""
 
     @property
     def tokens(self) -> bytes: ...
@@ -24,14 +24,14 @@ Item = TypeVar("Item", bound=HasTokens)
 
 @dataclass(slots=True, eq=False)
 class TrieNode(Generic[Item]):
-    """The tokens [start, end) of `source`, behind those of its parent; items that end exactly here; what follows."""
+    """The tokens [start, end) of `source`, which follow those of its parent; the items that end exactly here; the nodes that follow."""
 
     source: bytes
     start: int
     end: int
     items: list[Item] = field(default_factory=list)
     children: dict[bytes, TrieNode[Item]] = field(default_factory=dict)
-    """By their first token, in the order in which they came."""
+    """By their first token, in the order of insertion."""
 
 
 class Trie(Generic[Item]):
@@ -42,7 +42,7 @@ class Trie(Generic[Item]):
         last, last_tokens = self.root, b""
         for item in items:
             tokens = item.tokens
-            # An agent's next call usually extends its last one: then go on from there instead of walking down again.
+            # An agent's next call usually extends its last one: then insert from its node instead of from the root.
             start = last if tokens.startswith(last_tokens) else self.root
             last, last_tokens = self._insert(start, tokens), tokens
             last.items.append(item)
@@ -56,7 +56,7 @@ class Trie(Generic[Item]):
                 return child
             shared = _shared_end(child.source, tokens, child.start, min(child.end, len(tokens)))
             if shared < child.end:
-                # It leaves (or ends) in the middle of the child: split the child there.
+                # The sequence leaves the child, or ends, in its middle: split the child there.
                 upper: TrieNode[Item] = TrieNode(child.source, child.start, shared)
                 upper.children[child.source[shared : shared + TOKEN_BYTES]] = child
                 child.start = shared
@@ -66,9 +66,9 @@ class Trie(Generic[Item]):
         return node
 
     def leaves(self) -> Iterator[tuple[list[TrieNode[Item]], int]]:
-        """Yield the way to each leaf, depth first, and how many of its nodes were on the way to the leaf before.
+        """Yield the path to each leaf, depth first, and how many of its nodes were on the path to the leaf before.
 
-        The list is the walker's own and changes with the next leaf: take from it what you need."""
+        The same list is yielded each time and changes with the next leaf: copy what you need."""
         path: list[TrieNode[Item]] = []
         stack = [iter(self.root.children.values())]
         shared = 0
@@ -90,7 +90,7 @@ class Trie(Generic[Item]):
 
 
 def _shared_end(one: bytes, other: bytes, start: int, end: int) -> int:
-    """Return where two sequences that agree before `start` part, at the latest at `end`: by halving, so by memcmp."""
+    """Return where two sequences that agree before `start` first differ, at most `end`. Bisects, so that memcmp does the comparing."""
     if one[start:end] == other[start:end]:
         return end
     low, high = start, end  # they agree before low and not before high

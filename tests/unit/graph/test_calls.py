@@ -160,7 +160,7 @@ def test_token_lists_are_compact_and_float32() -> None:
         ({"token_ids": [1, "2"]}, "call.token_ids: expected a list of int32"),
         ({"token_ids": [2**31]}, "call.token_ids: expected a list of int32"),
         ({"token_ids": 5}, "call.token_ids: expected a list of int32"),
-        ({"token_ids": [1, -100]}, "call.token_ids: a token id is not negative"),
+        ({"token_ids": [1, -100]}, "call.token_ids: a token id must not be negative"),
         ({"sample_id": "\ud800"}, "call.sample_id: half a surrogate pair"),
         ({"policy_spans": [("\ud800", 0, 1)]}, r"call.policy_spans\[0\]: expected a version"),
         ({"logprobs": ["x"]}, "call.logprobs: expected a list of float32"),

@@ -160,7 +160,7 @@ def test_popping_and_appending_again_is_no_second_sample() -> None:
     assert (shown(chat), len(list(chat.responses()))) == (["U A*", "U A*"], 1)
 
 
-def test_a_squash_is_a_compaction() -> None:
+def test_compact_makes_one_compaction_edge() -> None:
     chat = chat_of("S U A* U B*")
     chat.compact(slice(1, 4), "they talked")
     assert show(chat) == "S they talked B"

@@ -128,13 +128,13 @@ class World:
 
     def do_compact(self, number: int) -> None:
         """A summary that was sampled itself, in a chat of its own."""
-        self._squash(number, "compaction")
+        self._compact(number, "compaction")
 
     def do_attempt(self, number: int) -> None:
         """A compaction that is given up: the list goes on from another summary."""
-        self._squash(number, "compaction_attempt")
+        self._compact(number, "compaction_attempt")
 
-    def _squash(self, number: int, kind: str) -> None:
+    def _compact(self, number: int, kind: str) -> None:
         if len(self.current) < 3:
             return
         stop = 2 + number % (len(self.current) - 2)

@@ -213,7 +213,7 @@ def test_what_a_fork_gave_up_stands_where_the_original_has_it(tmp_path: Path) ->
 def test_a_stream_that_cannot_be_read_twice_says_so(tmp_path: Path) -> None:
     later = chat_with("a")
     later.annotate(next(later.responses()), consent=False)
-    with pytest.raises(TrajectorySettingsError, match="give them as a list"):
+    with pytest.raises(TrajectorySettingsError, match="pass a list, not an iterator"):
         export(iter([ExportSession("0", chat_with("a")), ExportSession("1", later)]), tmp_path / "out", ExportSettings(), FORMATS)
     assert list(tmp_path.iterdir()) == []
 

@@ -372,7 +372,12 @@ FORGERIES = [
         lambda f: f.rows(lambda r: edit(r[2], "weight", 4, 2.0)),
         rf"{ROWS} 2: token 4 has weight 2, but 1 samples",
     ),
-    Forgery("no weight", "parquet", lambda f: f.rows(lambda r: edit(r[2], "weight", 4, 0.0)), rf"{ROWS} 2: token 4: weight is above zero"),
+    Forgery(
+        "no weight",
+        "parquet",
+        lambda f: f.rows(lambda r: edit(r[2], "weight", 4, 0.0)),
+        rf"{ROWS} 2: token 4: weight and loss_mask disagree",
+    ),
     Forgery("a label off", "parquet", lambda f: f.rows(lambda r: edit(r[2], "labels", 4, -100)), rf"{ROWS} 2: token 4: labels"),
     Forgery("a label on", "parquet", lambda f: f.rows(lambda r: edit(r[2], "labels", 0, 1)), rf"{ROWS} 2: token 0: labels"),
     Forgery("a position", "parquet", lambda f: f.rows(lambda r: edit(r[1], "position_ids", 2, 5)), rf"{ROWS} 1: token 2: position_ids"),
@@ -524,7 +529,10 @@ FORGERIES = [
     ),
     Forgery("a parent", "tree", lambda f: f.trees(lambda t: edit(t[0], "parents", 10, 2)), "tree.parquet, row 0"),
     Forgery(
-        "a parent behind", "tree", lambda f: f.trees(lambda t: edit(t[0], "parents", 3, 9)), "tree.parquet, row 0: .* points at nothing"
+        "a parent behind",
+        "tree",
+        lambda f: f.trees(lambda t: edit(t[0], "parents", 3, 9)),
+        "tree.parquet, row 0: .* points outside the tree",
     ),
     Forgery(
         "a parent whose branch ended",
@@ -532,8 +540,8 @@ FORGERIES = [
         lambda f: f.trees(lambda t: edit(t[0], "parents", 12, 5)),
         "row 0: .* whose subtree has ended",
     ),
-    Forgery("a prefix twice", "tree", lambda f: f.trees(split_tree), "row 0: tokens 4 and 10 are the same token behind the same prefix"),
-    Forgery("an idle branch", "tree", lambda f: f.trees(add_branch), "row 1: token 4 ends a branch in which nothing is trained"),
+    Forgery("a prefix twice", "tree", lambda f: f.trees(split_tree), "row 0: tokens 4 and 10 are the same token after the same prefix"),
+    Forgery("an idle branch", "tree", lambda f: f.trees(add_branch), "row 1: token 4 ends a branch, but is not trained"),
     Forgery(
         "a token of a prompt", "tree", lambda f: f.trees(lambda t: edit(t[0], "input_ids", 1, 9)), "row 0, sample 'one': .* not its prompt"
     ),
@@ -576,7 +584,7 @@ FORGERIES = [
         "rows.jsonl, row 0, sample .* not its prompt",
     ),
     Forgery(
-        "verl: no list", "verl", lambda f: f.text("rows.jsonl", lambda t: t[0].update(response_ids=1)), "rows.jsonl, row 0: is not what it"
+        "verl: no list", "verl", lambda f: f.text("rows.jsonl", lambda t: t[0].update(response_ids=1)), "rows.jsonl, row 0: is malformed"
     ),
     Forgery("verl: a cut line", "verl", lambda f: truncate(f, "rows.jsonl"), "rows.jsonl: line . is not JSON"),
     Forgery(
@@ -603,7 +611,7 @@ FORGERIES = [
         "agentlightning: spans differ",
         "agentlightning",
         lambda f: f.text("spans.jsonl", lambda t: edit(t[1]["attributes"], "prompt_token_ids", 0, 9)),
-        "events.jsonl, row 0: says something else in spans.jsonl",
+        "events.jsonl, row 0: differs in spans.jsonl",
     ),
     Forgery(
         "agentlightning: an event less",
@@ -642,7 +650,7 @@ FORGERIES = [
         "sharegpt: a turn and its hash",
         "sharegpt",
         lambda f: set_turn(f, "sharegpt.jsonl", "conversations", "value"),
-        "sample 'last': what was said, here or before, is not",
+        "sample 'last': the text of this turn, or of one before it, is not",
         True,
     ),
     Forgery(
@@ -667,7 +675,7 @@ FORGERIES = [
         "openai: a turn and its hash",
         "openai",
         lambda f: set_turn(f, "openai.jsonl", "messages", "content"),
-        "sample 'last': what was said, here or before, is not",
+        "sample 'last': the text of this turn, or of one before it, is not",
         True,
     ),
     Forgery(
@@ -866,7 +874,7 @@ def test_a_ledger_that_hides_that_a_script_answered_is_found_with_the_source(nam
     forged.seal()
     assert verify(out).problems == ()
     [problem] = verify(out, [source]).problems
-    assert problem.endswith(f"sample 'script': excluded because of {reason!r}, which the source does not bear out")
+    assert problem.endswith(f"sample 'script': excluded because of {reason!r}, which the source does not confirm")
 
 
 @pytest.mark.parametrize("name", ["atif", "openai", "sharegpt"])
@@ -886,7 +894,7 @@ def test_a_model_that_answered_is_not_excused_as_a_script(tmp_path: Path) -> Non
     forged.line("bare")["excluded"][0]["reason"] = "scripted answer"
     forged.seal()
     [problem] = verify(out, [source]).problems
-    assert problem.endswith("excluded because of 'scripted answer', which the source does not bear out")
+    assert problem.endswith("excluded because of 'scripted answer', which the source does not confirm")
 
 
 # --- independence

@@ -1,4 +1,4 @@
-"""Each token format's units, read from the files alone, as the format's docstring defines them."""
+"""Each token format's rows, read from the files alone, as the format's docstring defines them."""
 
 import json
 import pickle

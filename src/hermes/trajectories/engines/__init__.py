@@ -1,4 +1,4 @@
-"""Engines: where chunks are worked on. In this process and others of this machine (`local`), or on Daft and a Ray cluster (`daft`)."""
+"""Engines: where workers process chunks. In processes of this machine (`local`), or with Daft on a Ray cluster (`daft`)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Out = TypeVar("Out")
 
 
 class WorkerDied(Exception):
-    """A process that worked on a chunk is gone, killed most likely; nobody knows what it had done."""
+    """A worker process died before it returned its chunk; most likely it was killed."""
 
 
 class ChunkEngine(Protocol):
-    """Somebody who does the same thing with many chunks."""
+    """Applies one function to many chunks, in workers."""
 
     def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:
-        """Yield what became of each chunk, in their order. Takes chunks as it needs them, and holds a bounded number.
+        """Yield the result of each chunk, in the order of the chunks. Takes chunks as it needs them, and holds a bounded number.
 
-        `work`, chunks and results can be pickled. Closing the generator ends what is under way.
+        `work`, chunks and results can be pickled. Closing the generator ends the work that is still running.
         Raises what `work` raises, and WorkerDied."""
         ...

@@ -1,7 +1,7 @@
-"""The engine of many machines: Daft, in processes of this one or on a Ray cluster (`ray://host:port`). Needs the extra `batch`.
+"""The engine of many machines: Daft, in processes of this machine or on a Ray cluster (`ray://host:port`). Needs the extra `batch`.
 
-Chunks travel to the workers and results back, so the cluster needs neither the files nor the output; but it needs this package, in
-the same version, and where a tokenizer is named, its folder. Chunks are sent in windows: what is on its way is bounded."""
+Chunks are sent to the workers and results come back, so the cluster needs neither the input files nor the output folder. It needs this
+package in the same version, and the tokenizer's folder if a tokenizer is set. Chunks are sent in windows, so their number is bounded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 WINDOW_CHUNKS = 128
-"""Chunks on their way at once. Workers are started for each window anew, so it should not be small."""
+"""Chunks that are sent at once. Each window starts new workers, so it should not be small."""
 
 
 class DaftEngine:
-    """Works where Daft does."""
+    """Processes chunks with Daft."""
 
     def __init__(self, address: str | None = None) -> None:
         """`address` is that of a Ray cluster; None works in processes of this machine."""
@@ -41,23 +41,23 @@ class DaftEngine:
             yield from _in_order(frame.select(frame["number"], done.alias("done")))
 
     def _begin(self) -> int:
-        """Connect; return how many workers there is room for. Daft does so once in a process, and for one place."""
-        wanted = "native" if self._address is None else "ray"
+        """Connect; return how many workers fit. A process can connect Daft once, and to one place only."""
+        runner = "native" if self._address is None else "ray"
         try:
             if self._address is None:
                 daft.set_runner_native()
             elif not ray.is_initialized():
                 daft.set_runner_ray(address=self._address)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            if wanted == "ray" and not ray.is_initialized():
+            if runner == "ray" and not ray.is_initialized():
                 raise TrajectoryError(f"no Ray cluster at {self._address} ({str(error).splitlines()[0]})") from None
-        if daft.get_or_infer_runner_type() != wanted:
-            raise TrajectoryError("Daft works in another place already, and can do so in one place only; start another process")
+        if daft.get_or_infer_runner_type() != runner:
+            raise TrajectoryError("Daft is already connected to another place in this process; start a new process")
         return len(os.sched_getaffinity(0)) if self._address is None else max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 class _DaftWorker:
-    """Does the work with one chunk after the other, in a process of its own."""
+    """Processes one chunk after the other, in a process of its own."""
 
     def __init__(self, work: bytes) -> None:
         self._work: Callable[[Any], Any] = _unpickle(work)
@@ -72,7 +72,7 @@ def _worker_class(number: int) -> Any:
 
 
 def _in_order(frame: daft.DataFrame) -> Generator[Any]:
-    """Yield results in the order of their numbers: a cluster gives them as they come."""
+    """Yield results in the order of their numbers: a cluster returns them in any order."""
     early: dict[int, bytes] = {}
     following = 0
     for row in frame.iter_rows():
@@ -83,4 +83,4 @@ def _in_order(frame: daft.DataFrame) -> Generator[Any]:
 
 
 def _unpickle(data: bytes) -> Any:
-    return pickle.loads(data)  # noqa: S301  # by the process that started the workers, over its own cluster
+    return pickle.loads(data)  # noqa: S301  # written by this process or by workers that it started

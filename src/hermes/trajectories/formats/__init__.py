@@ -1,4 +1,4 @@
-"""Formats: one small module each, named for its reader. `FORMATS` is what `hermes export --format` knows."""
+"""Formats: one small module each, named after the program that reads it. `FORMATS` lists the formats of `hermes export --format`."""
 
 from hermes.trajectories.formats.agentlightning import AgentLightningWriter
 from hermes.trajectories.formats.atif import AtifWriter

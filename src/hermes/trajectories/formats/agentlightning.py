@@ -1,15 +1,15 @@
 """agent-lightning: one record for each call, as events (v1.0) in `events.jsonl` and as spans (0.3.0) in `spans.jsonl`.
 
-A unit is a `model_request` line of `events.jsonl`, in the order of the file: its tokens are `prompt_token_ids` + `response_token_ids`,
-and all of the response is trained. `spans.jsonl` says the same to the adapters of 0.3.0: its n-th span named
-`openai.chat.completion` is unit n. Read one file or the other, never both. What was checked with the package itself is the spans; of
+The ledger's `row` counts the `model_request` lines of `events.jsonl` in order: a row's tokens are `prompt_token_ids` +
+`response_token_ids`, and the whole response is trained. `spans.jsonl` holds the same for the adapters of 0.3.0: its n-th span named
+`openai.chat.completion` is row n. Read one file or the other, never both. The spans were checked with the package itself; of
 v1.0, which is not on PyPI, only the source was read.
 
 Calls come depth first, so that a trainer that merges consecutive calls (v1.0) merges all it can. v1.0 keeps only the last of
 several requests with one prompt in a rollout; so where a prompt was sampled n times, the second to n-th sample are rollouts of their own
 (`name~1` ...) with the same reward. Rewards are the rollout's; those of single responses are in `hermes.reward`, which no trainer reads.
-Times count lines, no clock. Messages are not written: `TraceToMessages` finds none. Nothing is cut here; v1.0 drops longer
-prompts and cuts longer responses than `data.max_prompt_length` and `data.max_response_length`."""
+Timestamps count a rollout's records, not seconds. Messages are not written: `TraceToMessages` finds none. Hermes cuts nothing; v1.0 drops
+prompts longer than `data.max_prompt_length` and cuts responses longer than `data.max_response_length`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AgentLightningWriter:
 
 
 def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[SampledCall]]]:
-    """Yield the session's calls by rollout, depth first; no two of one list have the same prompt."""
+    """Yield the session's calls by rollout, depth first; no two calls of one list have the same prompt."""
     tokenizers = Counter(rollout.rollout for rollout in plan.rollouts if rollout.rows)
     for rollout in plan.rollouts:
         session, marked = _escape_name(plan.session.name), _escape_name(rollout.rollout)
@@ -83,7 +83,7 @@ def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[SampledCall]]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a name without the marks that rollout ids are put together with."""
+    """Escape the characters that join the parts of a rollout id."""
     return name.replace("%", "%25").replace("~", "%7E").replace("@", "%40")
 
 
@@ -92,7 +92,7 @@ def event(rollout_id: str, number: int, kind: str, data: dict[str, Any]) -> dict
 
 
 def model_request(call: SampledCall) -> dict[str, Any]:
-    """Return the data of a v1.0 event: what the server stored (`response`), and what it makes of it for the trainer."""
+    """Return the data of a v1.0 event: the server's stored `response`, and the fields that the server derives from it for the trainer."""
     record = call.response.call
     model = (record.model if record is not None else None) or ""
     version = int(call.policy) if call.policy.isdecimal() and len(call.policy) < 19 else None
@@ -121,7 +121,7 @@ def model_request(call: SampledCall) -> dict[str, Any]:
 
 
 def span(rollout_id: str, number: int, name: str, attributes: dict[str, Any], length: float = 0.5) -> dict[str, Any]:
-    """Return a span as 0.3.0 wants it: every key there, and no two of one rollout overlapping but for the first, which holds all."""
+    """Return a span as 0.3.0 requires it: with every key; the first span of a rollout encloses the others, which do not overlap."""
     return {
         "rollout_id": rollout_id,
         "attempt_id": ATTEMPT,
@@ -143,7 +143,7 @@ def span(rollout_id: str, number: int, name: str, attributes: dict[str, Any], le
 
 
 def attributes(call: SampledCall) -> dict[str, Any]:
-    """Return the attributes of a span; the response's id is unique, because 0.3.0 drops what has an id that it saw before."""
+    """Return the attributes of a span; the response's id is unique, because 0.3.0 drops a span whose id it saw before."""
     prompt, response, logprobs = numbers(call)
     rewarded = {} if call.reward is None else {"hermes.reward": call.reward}
     return {
@@ -166,5 +166,5 @@ def numbers(call: SampledCall) -> tuple[list[int], list[int], list[float]]:
 
 
 def content(tokens: list[int], logprobs: list[float]) -> list[dict[str, Any]]:
-    """Return logprobs as chat servers do; the text of a token is not known here, so its id stands for it."""
+    """Return logprobs in the form of chat servers; the text of a token is not known here, so `token` is its id."""
     return [{"token": str(token), "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)]

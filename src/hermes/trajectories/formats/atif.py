@@ -1,9 +1,9 @@
-"""ATIF v1.8 (harbor): one JSON document for each row, `trajectory-00000.json` and so on, because its readers take a document a file.
+"""ATIF v1.8 (harbor): one JSON document for each row, `trajectory-00000.json` and so on, because its readers take one document a file.
 
-What must not be trained has `is_copied_context`. Rows of chats that are attached to a message are in `subagent_trajectories` of the
-first document that holds the message, to any depth. Where the calls were captured, `metrics` has their token ids and logprobs.
+An agent's step that must not be trained has `is_copied_context`. Rows of chats attached to a message are in `subagent_trajectories` of the
+first document that holds the message, to any depth. If the calls were recorded, `metrics` has their token ids and logprobs.
 
-The ledger's `turn` counts a document's steps from 0, and goes on through those of its subagent_trajectories, depth first."""
+The ledger's `turn` counts a document's steps from 0, then those of its subagent_trajectories, depth first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from hermes.trajectories.text_rows import (
 FILE_NAME = "trajectory-{row:05d}.json"
 SCHEMA = "ATIF-v1.8"
 UNKNOWN_VERSION = "unknown"
-"""The version of the agent: the format demands one, and a graph does not know it."""
+"""The agent's version: the format requires one, and a graph does not record it."""
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 SOURCES = {"system": "system", "developer": "system", "user": "user", "assistant": "agent"}
 
@@ -137,7 +137,7 @@ def _all_steps(document: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _trees(rows: Sequence[TextRow]) -> Iterator[_RowTree]:
-    """Yield the rows that become documents, with those that go inside them. A row that no message carries is a document, too."""
+    """Yield the rows that become documents, each with the rows that go inside it. A row that no message carries becomes a document too."""
     trees = [_RowTree(number, row) for number, row in enumerate(rows)]
     hosts = _hosts(rows)
     for number, tree in enumerate(trees):
@@ -164,7 +164,7 @@ def _hosts(rows: Sequence[TextRow]) -> list[tuple[int, int] | None]:
         if chats and not any(call.response.is_own for call in row.calls):
             ids = {call.response_id for call in row.calls}
             holding = [(len(known), at, index) for at, index, known in chats if at != number and ids <= known]
-            # The smallest chat is the innermost: those around it hold its responses, too.
+            # The smallest chat is the innermost: the chats around it hold its responses too.
             host = min(holding)[1:] if holding else None
         hosts.append(host)
     for number in range(len(rows)):
@@ -174,23 +174,23 @@ def _hosts(rows: Sequence[TextRow]) -> list[tuple[int, int] | None]:
             seen.add(host[0])
             host = hosts[host[0]]
         if host is not None:
-            hosts[number] = None  # two chats that share samples could carry each other; then one stands alone
+            hosts[number] = None  # two chats that share samples could carry each other; then one becomes a document of its own
     return hosts
 
 
 def _steps(row: TextRow, refs: Mapping[int, Sequence[str]]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the steps of a row, and for each message the index of its step. A result stands in the step of its call."""
+    """Return the steps of a row, and for each message the index of its step. A result goes into the step of its call."""
     steps: list[dict[str, Any]] = []
     step_of: list[int] = []
-    waiting: set[str] = set()  # the calls of the last step that a result may still name
+    waiting: set[str] = set()  # ids of the last step's calls, which a result may name
     for index, message in enumerate(row.messages):
         if message["role"] in ("tool", "function"):
             named = message.get("tool_call_id")
             if named in waiting:
-                result = {"source_call_id": named, **_result(message, refs.get(index, ()), said="tool_call_id")}
+                result = {"source_call_id": named, **_result(message, refs.get(index, ()), covered="tool_call_id")}
                 steps[-1].setdefault("observation", {"results": []})["results"].append(result)
             else:
-                waiting = set()  # an orphan, or a late one: the format wants a result in the step of its call or nowhere
+                waiting = set()  # no call of the last step: the format takes a call id only in the step of that call
                 result = _result(message, refs.get(index, ()))
                 steps.append({"step_id": len(steps) + 1, "source": "system", "message": "", "observation": {"results": [result]}})
         else:
@@ -207,7 +207,7 @@ def _step(row: TextRow, index: int, number: int) -> dict[str, Any]:
     message = row.messages[index]
     text, about = _content(message)
     step: dict[str, Any] = {"step_id": number, "source": SOURCES[message["role"]], "message": text}
-    said = {"role", "content", METADATA}
+    covered = {"role", "content", METADATA}
     if message["role"] == "assistant":
         call, trained = row.trained.get(index) or row.context.get(index), index in row.trained
         if call is not None:
@@ -217,10 +217,10 @@ def _step(row: TextRow, index: int, number: int) -> dict[str, Any]:
             step["model_name"] = record.model
         if reasoning_of(message):
             step["reasoning_content"] = reasoning_of(message)
-            said |= {name for name in REASONING if message.get(name) == reasoning_of(message)}
+            covered |= {name for name in REASONING if message.get(name) == reasoning_of(message)}
         if message.get("tool_calls"):
             step["tool_calls"] = [_tool_call(call, f"call_{index}_{place}") for place, call in enumerate(message["tool_calls"])]
-            said.add("tool_calls")
+            covered.add("tool_calls")
         if call is not None and trained:
             metrics = _metrics(call)
             step |= {"metrics": metrics} if metrics else {}
@@ -229,21 +229,21 @@ def _step(row: TextRow, index: int, number: int) -> dict[str, Any]:
             step["is_copied_context"] = True
     elif message["role"] != step["source"]:
         about["role"] = message["role"]
-    unsaid = {key: thaw(value) for key, value in message.items() if key not in said}
-    if unsaid:
-        about["fields"] = unsaid
+    other_fields = {key: thaw(value) for key, value in message.items() if key not in covered}
+    if other_fields:
+        about["fields"] = other_fields
     if about:
         step["extra"] = {"hermes": about}
     return step
 
 
-def _result(message: Mapping[str, Any], refs: Sequence[str], said: str | None = None) -> dict[str, Any]:
+def _result(message: Mapping[str, Any], refs: Sequence[str], covered: str | None = None) -> dict[str, Any]:
     text, about = _content(message)
     if message["role"] != "tool":
         about["role"] = message["role"]
-    unsaid = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, said)}
-    if unsaid:
-        about["fields"] = unsaid
+    other_fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, covered)}
+    if other_fields:
+        about["fields"] = other_fields
     return {
         "content": text,
         **({"subagent_trajectory_ref": _refs(refs)} if refs else {}),
@@ -256,7 +256,7 @@ def _refs(names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _content(message: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a content as ATIF has it; parts that it has no place for are kept whole beside it."""
+    """Return a content in ATIF's form; if it has parts that ATIF has no type for, the whole content is returned beside it."""
     content = message.get("content")
     if not isinstance(content, list):
         return content or "", {}
@@ -279,17 +279,17 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _tool_call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a call with its arguments as an object; as they were sampled beside it, unless the object says the same bytes."""
+    """Return a call with its arguments as an object; the sampled text is kept too, unless the object gives the same bytes."""
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
     text = function.get("arguments")
     arguments, about = _object(text), {}
     if arguments is None or json.dumps(arguments, ensure_ascii=False) != text:
         about["arguments"] = thaw(text)
-    unsaid = {key: thaw(value) for key, value in call.items() if key not in ("id", "type", "function")}
-    unsaid |= {key: thaw(value) for key, value in function.items() if key not in ("name", "arguments")}
-    if unsaid:
-        about["fields"] = unsaid
+    other_fields = {key: thaw(value) for key, value in call.items() if key not in ("id", "type", "function")}
+    other_fields |= {key: thaw(value) for key, value in function.items() if key not in ("name", "arguments")}
+    if other_fields:
+        about["fields"] = other_fields
     return {
         "tool_call_id": call["id"] if isinstance(call.get("id"), str) else name,
         "function_name": str(function.get("name") or ""),
@@ -301,7 +301,7 @@ def _tool_call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _object(text: Any) -> dict[str, Any] | None:
     try:
         value = json.loads(text, parse_constant=_refuse) if isinstance(text, str) else None
-        json.dumps(value, allow_nan=False)  # 1e999 is a number that reads as infinity
+        json.dumps(value, allow_nan=False)  # refuses 1e999, which Python reads as infinity
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -312,7 +312,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _metrics(call: SampledCall) -> dict[str, Any]:
-    """Return what the server said about a call, and what became known of it later."""
+    """Return what the server reported about a call, and its annotations."""
     record = call.response.call
     if record is None:
         return {}

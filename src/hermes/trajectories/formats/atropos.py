@@ -1,13 +1,13 @@
 """Atropos: `groups.jsonl`, one `ScoredDataGroup` a line, ready to be posted to `/scored_data`.
 
-A group is all rows of one session in one tokenizer. A unit is a row of a group, counted through all groups: its tokens are
+A group is all rows of one session in one tokenizer. The ledger's `row` counts the rows of all groups, in order: a row's tokens are
 `tokens[i]`, trained where `masks[i]` is not -100. Atropos has no weights, so tokens shared by several samples come in several rows
-(see unweighted).
+(see `unweighted_rows`).
 
-`scores` are the rollout's rewards, 0.0 where none was annotated (Atropos takes no null; `overrides[i].hermes.reward` is null then).
-`advantages` are per token, 0.0 where nothing is trained; `inference_logprobs` are 1.0 there, as Atropos does it. Rows are not cut:
-register a trainer with `max_token_len` at the longest row. Atropos' server batches groups of different sizes only where several of one size
-make up the largest; where they do not, post each row as a group of its own (docs/how-to/atropos.md)."""
+`scores` are the rollout's rewards, 0.0 if none was annotated (Atropos takes no null; `overrides[i].hermes.reward` is null then).
+`advantages` are per token, 0.0 where the token is not trained; `inference_logprobs` are 1.0 there, as Atropos writes them. Hermes cuts
+nothing: register a trainer with `max_token_len` at the longest row. Atropos' server batches groups of different sizes only if several of
+one size add up to the largest; if they do not, post each row as a group of its own (docs/how-to/atropos.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hermes.trajectories.rows import Row
 
 FILE_NAME = "groups.jsonl"
 UNTRAINED_LOGPROB = 1.0
-"""What stands for the logprob of a token that is not trained: no logprob can be 1."""
+"""Marks a token that is not trained: no logprob can be 1."""
 
 
 class AtroposWriter:

@@ -1,5 +1,5 @@
-"""What writers write into: a file of lines, a document for each row. Made for a folder they write there; made for none they keep what
-they are given, as a part of an export that others make the rest of (see `hermes.trajectories.chunk_worker`)."""
+"""What writers write into: one file of lines, or one document for each row. With a folder they write files there. Without a folder they
+keep the data in memory, as a part of an export that several workers make (see `hermes.trajectories.chunk_worker`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LineFile:
     """A file that grows line by line."""
 
     def __init__(self, folder: Path | None, name: str, *, has_rows: bool = False) -> None:
-        """`has_rows`: its lines are those of `dump`, have keys of our own only, and say under `row` which row they are."""
+        """`has_rows`: `dump` wrote the lines, Hermes chose all their keys, and `row` is the number of the row."""
         self._file: IO[bytes] = (folder / name).open("wb") if folder is not None else BytesIO()
         self._has_rows = has_rows
 
@@ -54,4 +54,4 @@ class DocumentFiles:
             self.write(first_row + row, document)
 
     def close(self) -> None:
-        """Nothing is open between documents."""
+        """Do nothing: each document is closed when it is written."""

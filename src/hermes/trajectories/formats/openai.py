@@ -2,8 +2,8 @@
 
     {"messages": [{"role", "content", "tool_calls"?, "tool_call_id"?, "name"?, "refusal"?, "weight"?}], "tools"?, "parallel_tool_calls"?}
 
-The service refuses keys it does not know, so what else is known of a row is in `openai.rows.jsonl`, line by line. Reasoning has no
-field there and is left out; half a surrogate pair becomes U+FFFD."""
+OpenAI refuses unknown keys, so the other facts of a row are in `openai.rows.jsonl`, line by line. The format has no field for reasoning,
+so it is left out. Half a surrogate pair becomes U+FFFD."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELDS = {
 
 
 class OpenAiWriter:
-    """Streams conversations into one file, and what is known of them into another."""
+    """Streams conversations into one file, and the facts about them into another."""
 
     untrained = "only an assistant's messages have a weight in this format"
 
@@ -74,7 +74,7 @@ def record(row: TextRow) -> tuple[dict[str, Any], list[str]]:
 
 
 def about(number: int, row: TextRow, differences: Sequence[str]) -> dict[str, Any]:
-    """Return what is known of a row that has no room to say it."""
+    """Return the facts about a row that its line has no keys for."""
     return {
         "row": number,
         "session": row.session,
@@ -86,7 +86,7 @@ def about(number: int, row: TextRow, differences: Sequence[str]) -> dict[str, An
 
 
 class _OpenCalls:
-    """Calls that wait for their result, so that a result without an id gets that of the call it follows."""
+    """Ids of calls that still have no result, so that a result without an id gets the id of the first of them."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
@@ -102,7 +102,7 @@ def _message(message: Mapping[str, Any], index: int, ids: _OpenCalls) -> dict[st
     written: dict[str, Any] = {"role": role}
     written |= {key: thaw(message[key]) for key in FIELDS[role] if message.get(key) is not None}
     if not written.get("tool_calls", True):
-        del written["tool_calls"]  # the service refuses an empty list
+        del written["tool_calls"]  # OpenAI refuses an empty list
     calls = written.get("tool_calls")
     if calls:
         written["tool_calls"] = [_call(call, f"call_{index}_{place}") for place, call in enumerate(calls)]
@@ -118,7 +118,7 @@ def _message(message: Mapping[str, Any], index: int, ids: _OpenCalls) -> dict[st
 
 
 def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a tool call with what the service demands of it."""
+    """Return a tool call with the fields that OpenAI requires."""
     function = call.get("function")
     if not isinstance(function, Mapping):
         return {"id": name, "type": "function", **call}
@@ -134,7 +134,7 @@ def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _may_call_in_parallel(row: TextRow) -> bool:
-    """Return what the calls were sent, if recorded; the service's own default is yes."""
+    """Return the recorded `parallel_tool_calls` of the row's calls; True, which is OpenAI's default, if none was recorded."""
     for call in row.calls:
         sent = call.response.call.sampling if call.response.call is not None else None
         if sent is not None and isinstance(sent.get("parallel_tool_calls"), bool):

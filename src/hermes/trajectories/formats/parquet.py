@@ -1,4 +1,4 @@
-"""Canonical rows as Parquet: `rows.parquet`, one row for each leaf of the token trie, everything a trainer may want beside it."""
+"""Canonical rows as Parquet: `rows.parquet`, one row for each leaf of the token trie, with every column that a trainer may need."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
 
 
 def arrays(row: Row) -> dict[str, Any]:
-    """Return what is known of each token of a row: mask, weight, logprob, advantage (0 where not trained)."""
+    """Return mask, weight, logprob and advantage of each token of a row; all are 0 where the token is not trained."""
     weight = np.zeros(row.length, np.float32)
     logprobs = np.zeros(row.length, np.float32)
     advantages = np.zeros(row.length, np.float32)
@@ -104,7 +104,7 @@ def arrays(row: Row) -> dict[str, Any]:
 
 
 def advantage(call: SampledCall) -> float:
-    """The advantage as annotated, else the response's own reward, else the rollout's, else 0."""
+    """Return the annotated advantage, else the response's own reward, else the rollout's, else 0."""
     for value in (call.advantage, call.reward, call.rollout_reward):
         if value is not None:
             return value

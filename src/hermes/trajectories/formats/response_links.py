@@ -1,7 +1,7 @@
-"""Which response led to which, beyond the order of messages: after an edit or a compaction, into a subagent and back.
+"""Which response led to which, beyond the order of messages: across an edit or a compaction, into a subagent and back.
 
-A graph's parallel edges join contexts; trainers that keep such edges join responses. Here an edge starts at the last response in its
-source, and ends at the first response that was sampled because of it. Knows nothing about tokens or files."""
+A graph's parallel edges join contexts; trainers that keep such edges join responses. Here a link starts at the last response in the
+edge's source context, and ends at the first response sampled after the edge. Knows nothing about tokens or files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ResponseLink(NamedTuple):
 
 
 def response_links(graph: MessageGraph) -> list[ResponseLink]:
-    """Return every connection of that kind once. A response without one (the first of a chat, a plain next turn) is in none."""
+    """Return every link once. A response that only follows the message before it has no link."""
     if len(graph.versions) == 1 and all(node.chat is None for node in graph.versions[0]):
-        return []  # the usual case: nothing was edited and nobody delegated
+        return []  # the usual case: no edit and no subagent
     sampled = _sampled_contexts(graph)
     edges = list(graph.edges())
     parent = {edge.target: edge.source for edge in edges if edge.kind == SEQUENTIAL}
@@ -45,7 +45,7 @@ def response_links(graph: MessageGraph) -> list[ResponseLink]:
 
 
 def _sampled_contexts(graph: MessageGraph) -> dict[str, list[str]]:
-    """Return the responses by the context that ends with them: several where twins are."""
+    """Return the response ids by the context that ends with the response; twins share a context."""
     found: dict[str, list[str]] = {}
     for chat in _chats(graph):
         ids = []
@@ -62,7 +62,7 @@ def _sampled_contexts(graph: MessageGraph) -> dict[str, list[str]]:
 def _chats(graph: MessageGraph) -> Iterator[MessageGraph]:
     """Yield the graph, and every chat attached anywhere in it once."""
     waiting, seen = [graph], set()
-    for chat in waiting:  # grows while it is walked
+    for chat in waiting:  # the loop appends to `waiting`
         yield chat
         for version in chat.versions:
             for node in version:
@@ -79,7 +79,7 @@ def _ancestors(context: str, parent: dict[str, str]) -> Iterator[str]:
 
 
 def _first_below(sampled: dict[str, list[str]], parent: dict[str, str]) -> dict[str, list[str]]:
-    """Return for each context the sampled contexts at or below it with no other one between."""
+    """Return for each context the nearest sampled contexts: itself if it is sampled, else the first below it on each branch."""
     first: dict[str, list[str]] = {}
     for context in sampled:
         first.setdefault(context, []).append(context)
@@ -91,7 +91,7 @@ def _first_below(sampled: dict[str, list[str]], parent: dict[str, str]) -> dict[
 
 
 def _first_after(edge: Edge, sampled: dict[str, list[str]], parent: dict[str, str]) -> list[str]:
-    """Return the first sampled context on the way to an edge's target that is not on the way to its source."""
+    """Return the first sampled context on the path to an edge's target that is not on the path to its source."""
     shared = set(_ancestors(edge.source, parent))
     after = []
     for context in _ancestors(edge.target, parent):

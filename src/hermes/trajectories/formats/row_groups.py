@@ -1,7 +1,7 @@
-"""Parquet in row groups of a sensible size: rows are gathered until there are enough of them, so memory stays bounded.
+"""Parquet in row groups of a sensible size: rows are gathered until a group is full, so memory stays bounded.
 
-A group for each row would cost kilobytes of footer and a millisecond each; one group for all would cost all the memory. Groups end
-where they would end if one process had added row after row, so that the bytes do not say how many there were."""
+A group for each row would cost kilobytes of footer and a millisecond each; one group for all rows would hold all of them in memory. Groups
+end where they would end if one process had added row after row, so the bytes do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MAX_ROWS = 5_000
 
 
 class GatheredRows(NamedTuple):
-    """Rows that were gathered elsewhere, as Arrow writes them, and how many tokens each of them holds."""
+    """Rows that a worker gathered, in Arrow's stream format, and the number of tokens in each."""
 
     data: bytes
     tokens: list[int]
 
 
 class RowGroups:
-    """A Parquet file that grows row by row, or part by part; without a folder, the rows themselves."""
+    """A Parquet file that grows row by row, or part by part; without a folder, the rows are kept in memory."""
 
     def __init__(self, folder: Path | None, name: str, schema: Any, numbers: Sequence[str] = ("row",)) -> None:
-        """`numbers` are the columns that count rows; below 0 stands for none."""
+        """`numbers` are the columns that hold row numbers; a value below 0 means no row."""
         self._file = pq.ParquetWriter(folder / name, schema, compression="zstd") if folder is not None else None
         self._schema = schema
         self._numbers = numbers
@@ -36,10 +36,10 @@ class RowGroups:
         self._tables: list[Any] = []
         self._tokens: list[int] = []
         self._filled = 0
-        """The tokens of the group so far."""
+        """How many tokens are in the group so far."""
 
     def add(self, row: dict[str, Any], tokens: int) -> None:
-        """Add a row that holds so many tokens."""
+        """Add a row that holds `tokens` tokens."""
         self._rows.append(row)
         if self._is_full(tokens):
             self._flush()
@@ -51,7 +51,7 @@ class RowGroups:
         return GatheredRows(sink.getvalue().to_pybytes(), self._tokens)
 
     def take(self, part: GatheredRows, first_row: int) -> None:
-        table = self._renumbered(pa.ipc.open_stream(part.data).read_all(), first_row)
+        table = self._renumber(pa.ipc.open_stream(part.data).read_all(), first_row)
         start = 0
         for end, tokens in enumerate(part.tokens, start=1):
             if self._is_full(tokens):
@@ -66,12 +66,12 @@ class RowGroups:
             self._file.close()
 
     def _is_full(self, tokens: int) -> bool:
-        """Count a row; return whether the group ends behind it. What is kept for others is one group: they say where theirs end."""
+        """Count a row; return whether the group ends after it. A part in memory is one group: the file that takes it divides it."""
         self._tokens.append(tokens)
         self._filled += tokens
         return self._file is not None and (self._filled >= MAX_TOKENS or len(self._tokens) >= MAX_ROWS)
 
-    def _renumbered(self, table: Any, first_row: int) -> Any:
+    def _renumber(self, table: Any, first_row: int) -> Any:
         for name in self._numbers:
             column = table[name]
             moved = pc.if_else(pc.less(column, 0), column, pc.add(column, pa.scalar(first_row, column.type)))
@@ -81,6 +81,6 @@ class RowGroups:
     def _flush(self) -> None:
         if self._file is not None and self._tokens:
             gathered = pa.Table.from_pylist(self._rows, schema=self._schema)
-            # In one piece: where pieces meet, Parquet would end a page.
+            # In one piece: Parquet would end a page where two pieces meet.
             self._file.write_table(pa.concat_tables([gathered, *self._tables]).combine_chunks())
         self._rows, self._tables, self._tokens, self._filled = [], [], [], 0

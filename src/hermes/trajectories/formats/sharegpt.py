@@ -1,10 +1,10 @@
-"""ShareGPT, the founding format: `sharegpt.jsonl`, one conversation a line. Read by axolotl, LLaMA-Factory and hermes-agent's tools.
+"""ShareGPT, the founding format: `sharegpt.jsonl`, one conversation a line. Axolotl, LLaMA-Factory and hermes-agent's tools read it.
 
     {"conversations": [{"from", "value", "train"}], "tools": JSON text, "source", "id", "on_policy", "hermes": {…}}
 
-`hermes` says where the row comes from, why it is not what was sent (`off_policy`, empty if it is), and, as JSON text, what turns
-cannot say (`rest`, see `hermes.trajectories.sharegpt_turns`). Every row has the same keys with values of the same types, because readers
-infer the types from the first rows. Every line is parsed back and compared before it is written."""
+`hermes` holds the origin of the row, how the row differs from what was sent (`off_policy`, empty if it does not), and, as JSON text, what
+turns have no place for (`rest`, see `hermes.trajectories.sharegpt_turns`). Every row has the same keys with values of the same types,
+because readers infer the types from the first rows. Every line is parsed again and compared before it is written."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class ShareGptWriter:
 
 
 def has_own_turn(message: Node) -> bool:
-    """Whether a message has a turn to itself, so that marking the turn marks the message."""
+    """Whether a message has a turn of its own, so that marking the turn marks the message."""
     return SPEAKERS[message["role"]] != "tool"
 
 
 def record(place: int, row: TextRow, conversation: ShareGptConversation, source: str) -> dict[str, Any]:
-    """Return one line of the file; `place` is the row's among those of its session."""
+    """Return one line of the file; `place` is the row's index in its session."""
     trained = {conversation.places[index]: call for index, call in row.trained.items()}
     differences = [*row.differences(has_reasoning=True), *conversation.differences]
     return {
@@ -79,14 +79,14 @@ def record(place: int, row: TextRow, conversation: ShareGptConversation, source:
 
 
 def check_line(text: bytes, row: TextRow) -> None:
-    """Raise TrajectoryError if the line does not say exactly what the row holds."""
+    """Raise TrajectoryError if the line does not hold exactly the row's messages."""
     line = json.loads(text)
     try:
         messages = read_messages(line)
     except (TurnError, ValueError, KeyError, TypeError) as error:
-        raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed back ({error}); please report this") from error
+        raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed again ({error}); please report this") from error
     if [canonical(message) for message in messages] != [canonical_message(message) for message in row.messages]:
-        raise TrajectoryError(f"session {row.session}: a ShareGPT line parsed back to other messages; please report this")
+        raise TrajectoryError(f"session {row.session}: a ShareGPT line was parsed to other messages; please report this")
 
 
 def read_messages(line: Mapping[str, Any]) -> list[dict[str, Any]]:

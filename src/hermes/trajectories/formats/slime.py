@@ -1,14 +1,14 @@
-"""slime: `rollout_<n>.pt`, what `--load-debug-rollout-data DIR/rollout_{rollout_id}.pt` reads, one file for each training step.
+"""slime: `rollout_<n>.pt`, which `--load-debug-rollout-data DIR/rollout_{rollout_id}.pt` reads, one file for each training step.
 
-A unit is a sample, counted through all files in the order of n; it is also the sample's `index`. Its tokens are `tokens`, of which
-the last `response_length` have a `loss_mask`; those with mask 1 are trained. The response begins with the first trained token. slime has no
-weights, so tokens shared by several samples come in several samples of the file (see unweighted); `rollout_id` is one for all rows of a
-rollout, so that slime's loss, which is normalised per rollout, counts forks and repetitions as one.
+The ledger's `row` counts slime's samples through all files in the order of n; it is also the sample's `index`. A sample's tokens are
+`tokens`; its last `response_length` tokens have a `loss_mask`, and those with mask 1 are trained. The response begins with the first
+trained token. slime has no weights, so tokens shared by several samples come in several samples of the file (see `unweighted_rows`). All
+rows of a rollout have the same `rollout_id`, so that slime's loss, which is normalised per rollout, counts forks and repetitions as one.
 
-A file holds whole sessions, and is closed when it holds a million tokens. `reward` is the rollout's, 0.0 where none was annotated
+A file holds whole sessions, and is closed when it holds a million tokens. `reward` is the rollout's, 0.0 if none was annotated
 (slime takes no null; `metadata.hermes.reward` is null then); `group_index` counts sessions. Texts are left empty: slime trains on tokens.
-Nothing is cut. slime normalises rewards by groups only if there are n_samples_per_prompt * rollout_batch_size rows; where forks
-make more, give it `--custom-reward-post-process-path`."""
+Hermes cuts nothing. slime normalises rewards by groups only if there are n_samples_per_prompt * rollout_batch_size rows; if forks
+make more rows, pass `--custom-reward-post-process-path`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FILE_NAME = "rollout_{rollout_id}.pt"
 
 
 class SlimeWriter:
-    """Gathers samples, and writes a file whenever there are enough."""
+    """Gathers samples, and writes a file whenever it has enough tokens."""
 
     untrained = "not written by this format"
     step_tokens = 1_000_000
-    """A file is written once it holds so many tokens: memory stays bounded, and a step stays of a size that a trainer can take."""
+    """A file is written once it holds this many tokens: memory stays bounded, and a training step does not become too large."""
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
         self._steps = SlimeFiles(folder, self.step_tokens)
@@ -62,14 +62,14 @@ class SlimeWriter:
 
 
 class SlimeSession(NamedTuple):
-    """The samples of one session, and how many rollouts they are of."""
+    """The samples of one session, and the number of their rollouts."""
 
     samples: list[dict[str, Any]]
     rollouts: int
 
 
 class SlimeFiles:
-    """Files of samples, each closed behind the session that fills it; without a folder, the sessions themselves."""
+    """Files of samples, each closed after the session that fills it; without a folder, the sessions are kept in memory."""
 
     def __init__(self, folder: Path | None, step_tokens: int) -> None:
         self._folder = folder
@@ -82,7 +82,7 @@ class SlimeFiles:
         self.rollouts = 0
 
     def add(self, samples: list[dict[str, Any]], rollouts: int) -> None:
-        """Add a session; its samples are numbered behind those before."""
+        """Add a session whose samples are numbered after those of the sessions before."""
         self.sessions += 1
         self.rollouts += rollouts
         if self._folder is None:
@@ -114,7 +114,7 @@ class SlimeFiles:
 
 
 def record(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
-    """Return one sample as slime's `Sample.from_dict` takes it, without its numbers."""
+    """Return one sample as slime's `Sample.from_dict` takes it, without `index`, `group_index` and `rollout_id`."""
     columns = arrays(row)
     start = row.calls[0].start
     return {

@@ -1,7 +1,7 @@
-"""A file that `torch.load` reads, written without torch: plain values in, the same bytes for the same values.
+"""Write a file that `torch.load` reads, without torch. The same plain values give the same bytes.
 
-It is a zip of stored entries, one of them a pickle of protocol 2. Loads with `weights_only` on and off. Holds None, bool, int, float,
-str, list and dict, and knows nothing about tensors."""
+The file is a zip of stored entries, one of them a pickle of protocol 2. It loads with `weights_only` on and off. It holds None, bool, int,
+float, str, list and dict, and no tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PICKLE_PROTOCOL = 2
-"""The only one that `weights_only=True` reads without complaint."""
+"""The only protocol that `weights_only=True` reads without a warning."""
 
 
 def write_torch(path: Path, value: Any) -> None:
@@ -27,14 +27,14 @@ def write_torch(path: Path, value: Any) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         for name, data in entries.items():
             entry = zipfile.ZipInfo(f"archive/{name}")  # dated 1980, the zip format's first day
-            entry.create_system = 0  # the file shall not say on what system it was written
+            entry.create_system = 0  # the bytes must not depend on the operating system
             file.writestr(entry, data)
 
 
 def _pickle_value(value: Any) -> bytes:
     data = io.BytesIO()
     pickler = pickle.Pickler(data, protocol=PICKLE_PROTOCOL)
-    # No memo: with it the bytes depend on which equal values happen to be one object.
+    # No memo: with a memo the bytes depend on which equal values are the same object.
     pickler.fast = True
     pickler.dump(value)
     return data.getvalue()

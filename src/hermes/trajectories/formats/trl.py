@@ -1,10 +1,9 @@
-"""TRL's SFTTrainer, pre-tokenised: `rows.parquet` with `input_ids` and `labels`; other columns are carried along and not read.
+"""TRL's SFTTrainer, pre-tokenised: `rows.parquet` with `input_ids` and `labels`; TRL does not read the other columns.
 
-A unit is a row of the file: its tokens are `input_ids`, trained where `labels` is not -100. TRL has no weights, so tokens shared by
-several samples come in several rows (see unweighted).
+The ledger's `row` is a row of the file: its tokens are `input_ids`, trained where `labels` is not -100. TRL has no weights, so tokens
+shared by several samples come in several rows (see `unweighted_rows`).
 
-Set `max_length=None`: by default TRL cuts rows at 1,024 tokens and drops those left without a label. Nothing is cut here. The model
-shifts labels by one, so a reply to an empty prompt is trained from its second token on."""
+Set `max_length=None`: by default TRL cuts rows at 1,024 tokens and drops rows left without a label. Hermes cuts nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
 
-# No column may be called seq_lengths: TRL would take it for packing.
+# No column may be called seq_lengths: TRL uses that name for packing.
 SCHEMA = pa.schema(
     [
         ("input_ids", pa.list_(pa.int32())),

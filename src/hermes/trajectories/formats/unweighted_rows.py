@@ -1,8 +1,8 @@
-"""Rows for readers that know no weights: where samples share tokens, the row comes again with the next sample trained.
+"""Rows for trainers without weights: where samples share tokens, the row is repeated with the next sample trained.
 
-A canonical row may train one token for several samples (twins that agree, a continuation of half a reply) and says so by its
-weight. Most trainers have only a mask, and would train such a token once. Here every trained token of a row stands for one sample.
-Also says, for the same readers, where a row comes from and in what order calls come. Knows nothing about files."""
+A canonical row may train one token for several samples (twins that agree, a continuation of half a reply); its weight counts them.
+Most trainers have only a mask, and would train such a token once. Here every trained token of a row belongs to one sample.
+Also gives the same formats the origin of a row and the order of calls. Knows nothing about files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hermes.trajectories.rows import Row
 def unweighted_rows(rollout: RolloutPlan) -> Iterator[Row]:
     """Yield the rollout's rows in order, each as often as its samples overlap. `parent` and `shared` are those of the canonical row.
 
-    [P A B] with A* twice and B* once gives [P A* B*] and, cut behind the last token that it trains, [P A*]."""
+    [P A B] with A* twice and B* once gives [P A* B*] and, cut after its last trained token, [P A*]."""
     for row in rollout.rows:
         for layer in _layers(row):
             yield replace(row, calls=tuple(layer), tokens=row.tokens[: max(call.end for call in layer) * TOKEN_BYTES])
 
 
 def _layers(row: Row) -> list[list[SampledCall]]:
-    """Part a row's calls into the least number of lists in which no two train the same token."""
+    """Divide a row's calls into as few lists as possible, so that no two calls of a list train the same token."""
     layers: list[list[SampledCall]] = []
     for call in _in_order(row):
         free = next((layer for layer in layers if layer[-1].end <= call.start), None)
@@ -38,7 +38,7 @@ def _layers(row: Row) -> list[list[SampledCall]]:
 
 
 def depth_first(rollout: RolloutPlan) -> Iterator[SampledCall]:
-    """Yield a rollout's calls one by one, for readers that know no rows: row by row, in each from the shortest context to the longest."""
+    """Yield a rollout's calls one by one, for formats without rows: row by row, in each from the shortest context to the longest."""
     for row in rollout.rows:
         yield from _in_order(row)
 
@@ -48,7 +48,7 @@ def _in_order(row: Row) -> list[SampledCall]:
 
 
 def provenance(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
-    """Return what a format keeps under `hermes`: where the row comes from, and each sample trained in it with what is known of it."""
+    """Return what a format keeps under `hermes`: the origin of the row, and the facts of each sample trained in it."""
     return {
         "session": row.session,
         "rollout": row.rollout,
@@ -61,7 +61,7 @@ def provenance(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
 
 
 def sample_facts(call: SampledCall) -> dict[str, Any]:
-    """Return what is known of one sample; start, end and policy spans are in tokens of the row."""
+    """Return the facts of one sample; start, end and policy spans count tokens of the row."""
     return {
         "sample": call.sample_id,
         "response": call.response_id,

@@ -1,15 +1,15 @@
 """verifiers: `traces.jsonl`, one Episode a line with one Trace in it; read it with `read_episodes(DIR, WireTrace)`.
 
-A trace is a rollout in one tokenizer; episodes of one session share their `group`. Its nodes are messages; the tokens of a node are what
-it adds to those of its parents. A unit is a sampled node, counted through all traces in the order of the file: its tokens are those of
-the path from the root down to it, and only its own tokens are trained, where its `mask` is true. A node is one sample, so twins
-are two nodes and no weight is needed.
+A trace is a rollout in one tokenizer; episodes of one session share their `group`. Its nodes are messages; a node holds the tokens that
+it adds to those of its parents. The ledger's `row` counts the sampled nodes of all traces in the order of the file: a row's tokens are
+those of the path from the root to the node, and only the node's own tokens are trained, where its `mask` is true. A node is one sample,
+so twins are two nodes and no weight is needed.
 
-Servers do not say which prompt tokens belong to which message. So the last new message before a reply holds all new tokens of the
-prompt, and messages before it none; where there is no new message, the reply holds them, masked. Nodes are shared where messages and
-tokens agree. `advantages` are there only where a reward or an advantage was annotated. Edges of the graph come as `semantic_parents`;
-a kind that verifiers does not know, or understands otherwise, is `hermes:kind`. A trace is not cut; prime-rl cuts branches at `seq_len`.
-Take exactly-once from nodes: `Branch.sampled_mask` marks a node again in every branch that holds it."""
+Servers do not return which prompt tokens belong to which message. So the last new message before a reply holds all new tokens of the
+prompt, and the new messages before it none; if there is no new message, the reply holds them, masked. Calls share nodes while their
+messages and tokens agree. `advantages` are present only if a reward or an advantage was annotated. Edges of the graph become
+`semantic_parents`; a kind that verifiers does not know, or uses with another meaning, is `hermes:kind`. Hermes cuts nothing; prime-rl
+cuts branches at `seq_len`. To train each token exactly once, use nodes: `Branch.sampled_mask` marks a node in every branch that has it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 
 FILE_NAME = "traces.jsonl"
 KNOWN_EDGES = frozenset({"continuation", "compaction", "subagent_call", "subagent_return", "agent_message", "subagent_cancel"})
-"""Edges that mean there what they mean here. Not compaction_attempt: verifiers would leave out a sample that this export trains."""
+"""Edge kinds with the same meaning in verifiers. Not compaction_attempt: verifiers would leave out a sample that this export trains."""
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls"})
 
 
@@ -77,11 +77,11 @@ class TraceNodes:
         self._of: dict[str, int] = {}
 
     def add(self, call: SampledCall) -> None:
-        """Put a call behind the deepest node whose messages and tokens its context begins with."""
+        """Add a call below the deepest node whose messages and tokens its context begins with."""
         context = call.response.context
         tools = call.response.overlay.tools or []
         keys = [_key(sent) for sent in (*context, call.response.message)]
-        keys[0] = digest(keys[0] + canonical(tools))  # tools are part of the context, and stand at its root
+        keys[0] = digest(keys[0] + canonical(tools))  # tools are part of the context, and are kept at its root
         at, held, depth = None, 0, 0
         while depth < len(context):
             near = self._children.get((at, keys[depth]), [])
@@ -167,7 +167,7 @@ def _model_call(node: int, call: SampledCall) -> dict[str, Any]:
 
 
 def _key(sent: Mapping[str, Any]) -> bytes:
-    """Name a message by its content; whether its reasoning was shown again is left to the tokens."""
+    """Return a message's key: its content without its reasoning. Whether the reasoning was sent again shows in the tokens."""
     if isinstance(sent, Node) and not any(name in sent for name in REASONING):
         return sent.digest
     return digest(canonical({key: value for key, value in sent.items() if key not in (*REASONING, "metadata")}))

@@ -1,6 +1,6 @@
-"""A chat message in the words of verifiers: flat tool calls and tools, four roles, text where text is wanted.
+"""A chat message in verifiers' types: flat tool calls and tools, four roles, and text where verifiers requires text.
 
-What verifiers has no word for is said in text. The tokens of a node are the truth; its message is for reading."""
+Parts that verifiers has no type for become text. Trainers read the tokens of a node; its message is for people to read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
-    """Return content as one text; a part that is no text stands there as JSON."""
+    """Return content as one text; a part without text is written as JSON."""
     if isinstance(content, str):
         return _clean(content)
     texts = [part["text"] if isinstance(part.get("text"), str) else json.dumps(thaw(part), sort_keys=True) for part in content]
@@ -69,7 +69,7 @@ def _text(content: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text that is Unicode: half a surrogate pair, which verifiers refuses, becomes a replacement character."""
+    """Return a text in which U+FFFD replaces each half of a surrogate pair, which verifiers refuses."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if not text.isascii() else text
 
 

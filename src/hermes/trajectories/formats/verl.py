@@ -1,12 +1,12 @@
 """verl: `rows.jsonl`, one `AgentLoopOutput` a line (read it with `AgentLoopOutput.model_validate_json`).
 
-A unit is a line: its tokens are `prompt_ids` + `response_ids`, trained where `response_mask` is 1. The prompt is everything before
-the first trained token, so an earlier reply that is trained in another line is part of it; behind it, tokens of tools and users have
-mask 0 and logprob 0.0. verl has no weights, so tokens shared by several samples come in several lines (see unweighted).
+The ledger's `row` is a line: its tokens are `prompt_ids` + `response_ids`, trained where `response_mask` is 1. The prompt is everything
+before the first trained token, including earlier replies that are trained in another line; after it, tokens of tools and users have
+mask 0 and logprob 0.0. verl has no weights, so tokens shared by several samples come in several lines (see `unweighted_rows`).
 
-`reward_score` is the rollout's reward and null where none was annotated; verl then computes rewards itself, for the whole batch, so
-do not mix. What was annotated on single responses is in `extra_fields.hermes`. `num_turns` counts the messages up to the last reply.
-Nothing is cut: set `data.max_prompt_length` and `data.max_response_length` to the longest prompt and response of the export, because
+`reward_score` is the rollout's reward, and null if none was annotated. One null makes verl compute the rewards of the whole batch itself,
+so do not mix both. Annotations of single responses are in `extra_fields.hermes`. `num_turns` counts the messages up to the last reply.
+Hermes cuts nothing: set `data.max_prompt_length` and `data.max_response_length` to the longest prompt and response of the export, because
 verl fails on a longer one."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
         "num_turns": row.calls[-1].response.index + 1,
         "metrics": {},
         "extra_fields": {
-            "reward_extra_info": {},  # verl wants it wherever there is a reward, with the same keys in every row
+            "reward_extra_info": {},  # verl requires it in every row with a reward, with the same keys everywhere
             **_steps(row),
             "hermes": {**provenance(row, rollout), "row": number},
         },
@@ -71,7 +71,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
 
 
 def _steps(row: Row) -> dict[str, int]:
-    """Return the first and last training step that sampled here, where policy versions are such numbers."""
+    """Return the first and last training step whose weights sampled here, if all policy versions are numbers."""
     versions = [version for call in row.calls for version, _, _ in call.policy_spans]
     if not all(version.isdecimal() and len(version) < 19 for version in versions):
         return {}

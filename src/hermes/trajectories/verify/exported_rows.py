@@ -1,5 +1,5 @@
-"""Units: what a trainer is fed, whatever file it came from. A reader of a format yields one for each row, with the faults that show
-in the row itself; how rows and ledger fit together is not its business."""
+"""Exported rows: what a trainer is fed, the same types for every format. A format's reader yields one for each row, with the faults that
+show in the row itself; it does not compare rows with the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 BATCH_ROWS = 32
 NULLABLE_COLUMNS = frozenset({"reward", "on_policy"})
-"""A reward need not be known; that on_policy is stated is checked where rows are."""
+"""A reward may be unknown. A missing on_policy is reported where rows are checked."""
 
 
 class UnreadableFile(Exception):
@@ -44,7 +44,7 @@ class ExportedRow:
     tokens: Ints
     mask: Bools
     weight: Floats | None = None
-    """None where the format has no room for it: then every trained token counts for one sample."""
+    """None if the format has no weights: then every trained token counts for one sample."""
     logprobs: Floats | None = None
     session: str | None = None
     rollout: str | None = None
@@ -52,11 +52,11 @@ class ExportedRow:
     on_policy: bool | None = None
     loss_scale: float | None = None
     path: Sequence[str] = ()
-    """The responses whose prompt and completion it claims to hold."""
+    """The ids of responses whose prompt and completion the row claims to hold."""
     samples: Mapping[str, tuple[int, int] | None] | None = None
-    """The samples that it claims to train, and where if it says so."""
+    """The samples that the row claims to train, with their tokens [start, end) if the format states them."""
     group: int | None = None
-    """Which rows state their on_policy together; None where each does for itself."""
+    """Rows with the same group share one stated on_policy; None if each row states its own."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ class ExportedTree:
     loss_scale: float
     faults: list[str] = field(default_factory=list)
     breaks: npt.NDArray[np.int64] = field(init=False)
-    """Where a stretch starts that follows something else than the token before it."""
+    """The places of tokens whose parent is not the token before them."""
 
     def __post_init__(self) -> None:
         self.breaks = np.flatnonzero(self.parents != np.arange(len(self.parents)) - 1)
@@ -91,20 +91,20 @@ class ExportedConversation:
     digests: Sequence[str]
     marked: Sequence[bool]
     texts: Sequence[str]
-    """What was said in each turn."""
+    """The text of each turn."""
     speakers: Sequence[str]
-    """Who said it, as a role; empty for what tools said, which formats put together in their own ways."""
+    """The role of each turn; empty for tool results, because each format joins them in its own way."""
     starts: Sequence[int] = ()
-    """For each turn the first of its conversation, where a row holds several."""
+    """For each turn the first turn of its conversation, if a row holds several conversations."""
     session: str | None = None
     rollout: str | None = None
     responses: Sequence[str] | None = None
-    """The responses that it claims to train, in the order of the turns."""
+    """The ids of responses that the row claims to train, in the order of the turns."""
     faults: list[str] = field(default_factory=list)
 
 
 def table_rows(path: Path, columns: Mapping[str, pa.DataType]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file, lists as arrays; raise Unreadable if it is not one or lacks a column."""
+    """Yield the rows of a Parquet file, lists as arrays; raise UnreadableFile if it is not Parquet or lacks a column."""
     try:
         with pq.ParquetFile(path) as file:
             for name, kind in columns.items():
@@ -128,7 +128,7 @@ def _value(scalar: Any) -> Any:
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a JSONL file with their places, from 0; raise Unreadable at a line that is none."""
+    """Yield the objects of a JSONL file with their places, from 0; raise UnreadableFile at a line that is not an object."""
     number = -1
     try:
         with path.open("rb") as lines:
@@ -146,17 +146,17 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return a text with U+FFFD for each half of a surrogate pair, as formats write them for readers that refuse such halves."""
+    """Return a text with U+FFFD for each half of a surrogate pair, as formats write it for readers that refuse such halves."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def ints(values: Any) -> Ints:
-    """Return token ids as an array; raise TypeError, ValueError or OverflowError if they are none."""
+    """Return token ids as an array; raise TypeError, ValueError or OverflowError for anything else."""
     return np.asarray(array("i", _numbers(values)), np.int32)
 
 
 def floats(values: Any) -> Floats:
-    """Return logprobs as an array; raise TypeError or ValueError if they are none."""
+    """Return logprobs as an array; raise TypeError or ValueError for anything else."""
     return np.asarray(array("f", _numbers(values)), np.float32)
 
 
@@ -167,12 +167,12 @@ def _numbers(values: Any) -> list[Any]:
 
 
 def unreadable_row(file: str, row: int, reason: str) -> ExportedRow:
-    """Return a row that could not be made out."""
+    """Return an empty row with one fault, in the place of a row that could not be read."""
     return ExportedRow(file, row, np.empty(0, np.int32), np.empty(0, np.bool_), faults=[reason])
 
 
 def lengths_differ(row: Mapping[str, Any], columns: Iterable[str]) -> str | None:
-    """Say which columns are not as long as the first of them, or which of any is missing; None if all is well."""
+    """Return a fault if a value is missing or one of `columns` is not as long as the first; None if there is no fault."""
     first, *others = columns
     for name, value in row.items():
         if value is None and name not in NULLABLE_COLUMNS:

@@ -1,4 +1,4 @@
-"""The files of an export: those that the manifest lists, with the size and the SHA-256 it states, and no other."""
+"""Check the files of an export: they are those that the manifest lists, with the size and the SHA-256 it states, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_files(folder: Path, ledger: LedgerIndex, problems: ProblemList) -> Non
     for entry in ledger.manifest["files"]:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or Path(name).name != name or name == FILE_NAME:
-            problems.add(f"the manifest lists {entry!r}, which is no file of an export", file=FILE_NAME)
+            problems.add(f"the manifest lists {entry!r}, which is not a file of an export", file=FILE_NAME)
             continue
         if name in listed:
             problems.add("the manifest lists it twice", file=name)

@@ -1,4 +1,4 @@
-"""Verify an export: read its files, believe nothing, say what does not hold."""
+"""Verify an export: read its files, trust none of them, and report every problem."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ READERS: Mapping[str, Callable[[Path], Iterator[ExportedRow | ExportedTree | Exp
 
 
 def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[str, int], None] = lambda *_: None) -> VerifyReport:
-    """Check an export from its files alone, and against the graphs it was made from where they are given.
+    """Check an export from its files alone, and against the graphs it was made from if `against` names them.
 
-    Every sample is in the ledger once; its tokens are trained once, behind exactly its prompt, or excluded with a reason; nothing
-    else is trained; every count, hash and the Merkle root are as computed anew. Raises TrajectoryError if the folder is no
-    export. `on_progress` hears "samples", "rows" and "graphs" with how many were read.
+    Every sample is in the ledger once; its tokens are trained once, after exactly its prompt, or excluded with a reason; nothing
+    else is trained; every count, every hash and the Merkle root equal those computed again. Raises TrajectoryError if the folder is
+    not an export. `on_progress` is called with "samples", "rows" or "graphs" and how many were read.
     Memory: one row group, and the index of the ledger."""
     problems = ProblemList()
     ledger = read_ledger(folder, problems, lambda done: on_progress("samples", done))
@@ -64,16 +64,16 @@ def _check_rows(
         problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=FILE_NAME)
         return
     try:
-        for unit in reader(folder):
+        for exported in reader(folder):
             evidence.rows += 1
             on_progress("rows", evidence.rows)
-            match unit:
+            match exported:
                 case ExportedRow():
-                    check_linear(unit, ledger, evidence, problems)
+                    check_linear(exported, ledger, evidence, problems)
                 case ExportedTree():
-                    check_tree(unit, ledger, evidence, problems)
+                    check_tree(exported, ledger, evidence, problems)
                 case ExportedConversation():
-                    check_turns(unit, ledger, evidence, problems)
+                    check_turns(exported, ledger, evidence, problems)
     except UnreadableFile as error:
         problems.add(error.reason, file=error.file)
     if evidence.rows != ledger.manifest["rows"]:

@@ -1,13 +1,13 @@
-"""The ledger, read by someone who believes none of it: each line is parsed strictly, each count made again, the Merkle root computed anew.
+"""Read the ledger without trusting it: each line is parsed strictly, each count is made again, the Merkle root is computed again.
 
     first line   {"ledger": "hermes.trajectories", "version": 1, "settings", "files", "rows", "sessions", "samples", "duplicates",
                   "tokens": {"sampled", "trained", "excluded"}, "excluded": {reason: {"samples", "tokens"}}, "merkle_root"}
     other lines  {"sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt": {"length", "sha256"},
                   "completion": {"length", "sha256"}, "trained": [where], "excluded": [{"start", "end", "reason"}]}
 
-A Merkle leaf is SHA-256 of a zero byte and the line of JSON (sorted keys, no spaces, ASCII, newline) of what was sampled: all but
-`trained` and `excluded`. Leaves are sorted by sample id, then by digest; a pair is SHA-256 of a one byte and both; an odd one goes
-up alone; the root of nothing is SHA-256 of nothing."""
+A Merkle leaf is the SHA-256 of a zero byte and the line of JSON (sorted keys, no spaces, ASCII, newline) without `trained` and
+`excluded`. Leaves are sorted by sample id, then by digest; a pair is the SHA-256 of the byte 1 and both digests; an odd digest moves up
+unhashed; the root of an empty ledger is the SHA-256 of nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hermes.trajectories.verify.report import ProblemList
 FILE_NAME = "ledger.jsonl"
 VERSION = 1
 NAME_TAKEN = "sample id used by another sample"
-"""The one reason for which a sample id may come again: another sample had it first, so this one is not trained."""
+"""The only reason with which a sample id may come again: another sample had the id first, so this one is not trained."""
 
 IDENTITY = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
 KEYS = frozenset({*IDENTITY, "trained", "excluded"})
@@ -56,7 +56,7 @@ class LedgerLine:
     prompt: TokenFingerprint
     completion: TokenFingerprint
     where: Mapping[str, Any] | None
-    """Where it is trained, as the format says it; None if nothing of it is."""
+    """Where it is trained, in the form of its format; None if nothing of it is trained."""
     excluded: tuple[tuple[int, int, str], ...]
 
     @property
@@ -69,7 +69,7 @@ class LedgerLine:
 
 @dataclass(slots=True)
 class LedgerIndex:
-    """The whole ledger: the index that everything else is checked with."""
+    """The whole ledger, indexed for the other checks."""
 
     manifest: Mapping[str, Any]
     samples: list[LedgerLine] = field(default_factory=list)
@@ -84,7 +84,7 @@ class LedgerIndex:
 
 
 def read_ledger(folder: Path, problems: ProblemList, on_line: Callable[[int], None] = lambda _: None) -> LedgerIndex:
-    """Read and recount the ledger; raise NoExport if there is none, note everything that is wrong in it."""
+    """Read and recount the ledger, and note every problem in it; raise NotAnExport if there is no ledger."""
     path = folder / FILE_NAME
     if not folder.is_dir():
         raise NotAnExport(f"{folder}: no such folder")
@@ -105,12 +105,12 @@ def read_ledger(folder: Path, problems: ProblemList, on_line: Callable[[int], No
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Refuse what Python reads and no other reader does."""
+    """Refuse NaN and infinities: Python's JSON reader accepts them, others do not."""
     raise ValueError(f"{name} is not JSON")
 
 
 class _BadLine(Exception):
-    """A line is not what it should be; the message says how."""
+    """A line of the ledger is malformed; the message says how."""
 
 
 def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
         _typed_value(manifest["settings"], "format", str)
         _typed_value(manifest["settings"], "policies", dict)
         if not isinstance(manifest["settings"]["policies"].get("policy_versions"), list | None):
-            raise _BadLine("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NoExport
+            raise _BadLine("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NotAnExport
         for key in ("files", "excluded", "tokens"):
             _typed_value(manifest, key, list if key == "files" else dict)
         for key in ("rows", "sessions", "samples", "duplicates"):
@@ -227,7 +227,7 @@ def _complaint(sample: LedgerLine, problems: ProblemList) -> Callable[[str], Non
 
 
 def _recount(ledger: LedgerIndex, problems: ProblemList) -> None:
-    """Compare the manifest with what the lines say."""
+    """Compare the manifest with the counts of the lines."""
     manifest = ledger.manifest
     first: dict[str, LedgerLine] = {}
     taken: set[tuple[Any, ...]] = set()
@@ -250,15 +250,15 @@ def _recount(ledger: LedgerIndex, problems: ProblemList) -> None:
         "tokens.sampled": (manifest["tokens"]["sampled"], sum(sample.sampled for sample in ledger.samples)),
         "tokens.trained": (manifest["tokens"]["trained"], sum(sample.trained for sample in ledger.samples)),
         "tokens.excluded": (manifest["tokens"]["excluded"], excluded),
-        # A session whose samples were all counted before has no line, so the manifest may say more, and never less.
+        # A session whose samples were all counted before has no line, so the manifest may state more sessions, never fewer.
         "sessions": (manifest["sessions"], max(manifest["sessions"], sessions)),
         "merkle_root": (manifest["merkle_root"], _merkle_root(ledger.samples)),
     }
     for reason in sorted(reasons.keys() | manifest["excluded"].keys()):
         claims[f"excluded[{reason!r}]"] = (manifest["excluded"].get(reason), reasons.get(reason))
-    for name, (said, counted) in claims.items():
-        if said != counted:
-            problems.add(f"the manifest says {name} is {said}, the lines give {counted}", file=FILE_NAME)
+    for name, (stated, counted) in claims.items():
+        if stated != counted:
+            problems.add(f"the manifest says {name} is {stated}, the lines give {counted}", file=FILE_NAME)
 
 
 def _merkle_root(samples: list[LedgerLine]) -> str:

@@ -1,5 +1,4 @@
-"""Canonical rows (`rows.parquet`), read and checked in themselves: labels, weights, positions, and what is
-shared with earlier rows."""
+"""Read canonical rows (`rows.parquet`) and check each row by itself: labels, weights, positions, and what it shares with earlier rows."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def read_rows(folder: Path) -> Iterator[ExportedRow]:
 
 
 def read_trl(folder: Path) -> Iterator[ExportedRow]:
-    """Yield TRL's rows: the same file with fewer columns, trained where the label is not -100, each token for one sample."""
+    """Yield TRL's rows: a `rows.parquet` with fewer columns, trained where the label is not -100, each token for one sample."""
     for number, row in enumerate(table_rows(folder / FILE_NAME, TRL_COLUMNS)):
         fault = lengths_differ(row, TRL_PER_TOKEN)
         if fault is not None:
@@ -90,10 +89,10 @@ def _row_faults(number: int, row: Mapping[str, Any]) -> Iterator[str]:
         yield f"says that it is row {row['row']}"
     if not mask.any():
         yield "trains nothing"
-    wanted = np.where(mask, tokens, IGNORED_LABEL)
+    expected = np.where(mask, tokens, IGNORED_LABEL)
     rules = (
-        ("labels", row["labels"] == wanted, "is not the token where trained and -100 elsewhere"),
-        ("weight", (row["weight"] > 0) == mask, "is above zero exactly where loss_mask is not"),
+        ("labels", row["labels"] == expected, "is not the token where trained and -100 elsewhere"),
+        ("weight", (row["weight"] > 0) == mask, "and loss_mask disagree about whether it is trained"),
         ("logprobs", mask | (row["logprobs"] == 0), "is not 0 where nothing is trained"),
         ("advantages", mask | (row["advantages"] == 0), "is not 0 where nothing is trained"),
         ("position_ids", row.get("position_ids", np.arange(len(tokens))) == np.arange(len(tokens)), "does not count from 0"),
@@ -107,7 +106,7 @@ def _row_faults(number: int, row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _span_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """The policy spans lie on trained tokens."""
+    """Yield a fault for each policy span that holds a token which is not trained."""
     for span in row["policy_spans"]:
         start, end = ((span or {}).get(key) for key in ("start", "end"))
         if start is None or end is None or not 0 <= start < end <= len(row["input_ids"]) or not row["loss_mask"][start:end].all():
@@ -116,34 +115,34 @@ def _span_faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _PreviousRows:
-    """What came before a row in its rollout, in memory that one row's tokens fill.
+    """The earlier rows of a rollout, in the memory of about one row.
 
-    Rows come depth first, so the earlier row that shares most with a row shares it with the row before too (or with the one that
-    that one is a prefix of): `path` is that one. `firsts` says which row first held each of its tokens. `left` names the branches
-    that were left behind; a row that goes into one again shares more with an earlier row than it could say."""
+    Rows come depth first. So the tokens that a row shares with any earlier row, it shares with the row before too (or, if that one is a
+    prefix of an earlier row, with the earlier one): `path` is that row. `firsts` says which row held each of its tokens first. `closed`
+    names the branches that rows have left; a row that enters one again breaks the depth-first order."""
 
     key: tuple[Any, ...] = ()
     path: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     firsts: list[tuple[int, int]] = field(default_factory=list)
-    """(end, row): tokens before `end`, and not before the end of the entry above, were first in that row."""
-    left: set[bytes] = field(default_factory=set)
+    """(end, row): this row was the first to hold the tokens from the end of the entry before up to `end`."""
+    closed: set[bytes] = field(default_factory=set)
 
     def faults(self, number: int, row: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what is wrong with `parent_row` and `shared_prefix`, and go on to this row."""
+        """Yield the faults of `parent_row` and `shared_prefix`, then remember this row."""
         key = (row["session"], row["rollout"], row["tokenizer"])
         if key != self.key:
-            self.key, self.path, self.firsts, self.left = key, np.empty(0, np.int32), [], set()
+            self.key, self.path, self.firsts, self.closed = key, np.empty(0, np.int32), [], set()
         tokens = row["input_ids"]
         shared = _shared_length(self.path, tokens)
         parent = next((first for end, first in self.firsts if end >= shared), -1) if shared else -1
         if (row["parent_row"], row["shared_prefix"]) != (parent, shared):
-            said = f"says that it shares {row['shared_prefix']} tokens with row {row['parent_row']}"
-            yield f"{said}, but it shares {shared} with row {parent}" if shared else f"{said}, but it shares none with the rows before"
+            claim = f"says that it shares {row['shared_prefix']} tokens with row {row['parent_row']}"
+            yield f"{claim}, but it shares {shared} with row {parent}" if shared else f"{claim}, but it shares none with the rows before"
         if shared == len(tokens) < len(self.path):
-            return  # a twin, whose row is a prefix of the one before
+            return  # a twin: its row is a prefix of the row before
         if shared < len(self.path):
-            self.left.add(_branch(self.path, shared))
-        if shared < len(tokens) and _branch(tokens, shared) in self.left:
+            self.closed.add(_branch(self.path, shared))
+        if shared < len(tokens) and _branch(tokens, shared) in self.closed:
             yield f"rows are not in depth-first order: an earlier row has its first {shared + 1} tokens too"
         self.firsts = [(min(end, shared), first) for end, first in self.firsts if min(end, shared)]
         while len(self.firsts) > 1 and self.firsts[-2][0] == self.firsts[-1][0]:

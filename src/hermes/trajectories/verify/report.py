@@ -1,4 +1,4 @@
-"""What the verifier hands back: every problem as one line that names the place, and the counts it made itself."""
+"""What the verifier returns: every problem as one line that names the place, and the counts it made itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_PROBLEMS = 1_000
-"""So many problems are spelled out; the rest is counted."""
+"""This many problems are listed; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class ProblemList:
-    """Gathers problems; holds no more than LIMIT of them, so that a wholly broken export does not fill the memory."""
+    """Gathers problems; holds no more than MAX_PROBLEMS of them, so that a wholly broken export does not fill the memory."""
 
     found: list[str] = field(default_factory=list)
     count: int = 0

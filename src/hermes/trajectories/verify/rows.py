@@ -1,6 +1,6 @@
-"""Rows against the ledger: each sample stands where the ledger says, behind exactly its prompt, and nothing else is trained.
+"""Check rows against the ledger: each sample is where the ledger says, after exactly its prompt, and nothing else is trained.
 
-Fills `Evidence`: what the rows hold of each sample, so that it can be compared with the source later without reading rows again."""
+Fills `RowEvidence`: digests of what the rows hold of each sample, so that the source is compared later without reading rows again."""
 
 from __future__ import annotations
 
@@ -28,63 +28,63 @@ class SampleEvidence:
     logprobs: bytes | None
     """Digest of their logprobs; None where the format has none."""
     are_zero: bool
-    """Whether all these logprobs are 0, as those of tokens that were not sampled as such."""
+    """Whether all these logprobs are 0, as they are for tokens that Hermes tokenised itself."""
     on_policy: bool | None
     file: str
     row: int
     group: int | None = None
-    """Which rows state their on_policy together, if not each for itself."""
+    """Rows with the same group share one stated on_policy; None if each row states its own."""
     text: bytes | None = None
-    """Digest of what was said, and of all that was said before it, in a text format."""
+    """In a text format, the digest of its turn and all turns before it."""
 
 
 @dataclass(slots=True)
 class RowEvidence:
-    """What was found in the rows, by the ledger's line."""
+    """What was found in the rows, by the number of the ledger's line."""
 
     rows: int = 0
     found: dict[int, SampleEvidence] = field(default_factory=dict)
 
 
 def digest(values: Ints | Floats) -> bytes:
-    """Fingerprint tokens or logprobs, so that one sample's cost no more memory than another's."""
+    """Return a digest of tokens or logprobs, so that every sample needs the same memory."""
     return hashlib.blake2b(_bytes(values), digest_size=16).digest()
 
 
-def check_linear(unit: ExportedRow, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
+def check_linear(exported: ExportedRow, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
     """Check one row of tokens."""
-    complain = _Complaint(unit, problems)
-    counted = np.zeros(len(unit.tokens), np.float32)
-    samples = ledger.by_row.get(unit.row, [])
+    complain = _Complaint(exported, problems)
+    counted = np.zeros(len(exported.tokens), np.float32)
+    samples = ledger.by_row.get(exported.row, [])
     for sample in samples:
         start, end = _range(sample)
-        if not 0 <= start <= end <= len(unit.tokens) or end - start != sample.trained:
-            complain(f"the ledger trains [{start}, {end}), which is not {sample.trained} of its {len(unit.tokens)} tokens", sample)
+        if not 0 <= start <= end <= len(exported.tokens) or end - start != sample.trained:
+            complain(f"the ledger trains [{start}, {end}), which is not {sample.trained} of its {len(exported.tokens)} tokens", sample)
             continue
         counted[start:end] += 1
-        _check_sample(sample, unit.tokens[:start], unit.tokens[start:end], complain)
-        scores = None if unit.logprobs is None else unit.logprobs[start:end]
-        _keep_evidence(sample, unit.tokens[start:end], scores, unit, evidence)
-    if not np.array_equal(counted > 0, unit.mask):
-        at = int(np.argmax((counted > 0) != unit.mask))
+        _check_sample(sample, exported.tokens[:start], exported.tokens[start:end], complain)
+        scores = None if exported.logprobs is None else exported.logprobs[start:end]
+        _keep_evidence(sample, exported.tokens[start:end], scores, exported, evidence)
+    if not np.array_equal(counted > 0, exported.mask):
+        at = int(np.argmax((counted > 0) != exported.mask))
         complain(
             f"token {at} is trained, but no sample accounts for it"
-            if unit.mask[at]
+            if exported.mask[at]
             else f"token {at} is not trained, but a sample is there"
         )
-    elif unit.weight is not None and not np.array_equal(counted, unit.weight):
-        at = int(np.argmax(counted != unit.weight))
-        complain(f"token {at} has weight {unit.weight[at]:g}, but {counted[at]:g} samples are there")
-    _check_row(unit, samples, ledger, evidence, complain)
-    _check_path(unit, samples, ledger, complain)
-    if unit.samples is not None:
+    elif exported.weight is not None and not np.array_equal(counted, exported.weight):
+        at = int(np.argmax(counted != exported.weight))
+        complain(f"token {at} has weight {exported.weight[at]:g}, but {counted[at]:g} samples are there")
+    _check_row(exported, samples, ledger, evidence, complain)
+    _check_path(exported, samples, ledger, complain)
+    if exported.samples is not None:
         known = {sample.sample: _range(sample) for sample in samples}
-        if {name: where or known.get(name) for name, where in unit.samples.items()} != known:
-            complain("names other samples, or other places of them, than the ledger")
+        if {name: where or known.get(name) for name, where in exported.samples.items()} != known:
+            complain("names other samples than the ledger, or other places for them")
 
 
 def check_turns(row: ExportedConversation, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
-    """Check one conversation: each sample's turn is as the ledger has it and marked, and no other turn is."""
+    """Check one conversation: each sample's turn is marked and equals the ledger's, and no other turn is marked."""
 
     def complain(what: str, sample: LedgerLine | None = None) -> None:
         problems.add(what, file=row.file, row=row.row, sample=sample.sample if sample else None)
@@ -117,7 +117,7 @@ def check_turns(row: ExportedConversation, ledger: LedgerIndex, evidence: RowEvi
 
 
 def _turn_faults(row: ExportedConversation, turn: int, where: Mapping[str, Any]) -> Iterator[str]:
-    """Compare a turn and those before it with what the ledger says of them."""
+    """Compare a turn and the turns before it with their digests in the ledger."""
     if row.digests[turn] != where.get("sha256"):
         yield f"turn {turn} is not the one in the ledger"
     first = row.starts[turn] if row.starts else 0
@@ -128,18 +128,18 @@ def _turn_faults(row: ExportedConversation, turn: int, where: Mapping[str, Any])
 
 
 def _turn_digest(row: ExportedConversation, turn: int) -> bytes:
-    """Fingerprint a turn and those before it, but for what tools said."""
+    """Return a digest of a turn and the turns before it, without tool results."""
     first = row.starts[turn] if row.starts else 0
     return conversation_digest((row.speakers[at], row.texts[at]) for at in range(first, turn + 1) if row.speakers[at])
 
 
-def conversation_digest(said: Iterable[tuple[str, str]]) -> bytes:
-    """Fingerprint who said what."""
-    return hashlib.blake2b(json.dumps(list(said)).encode("ascii"), digest_size=16).digest()
+def conversation_digest(turns: Iterable[tuple[str, str]]) -> bytes:
+    """Return a digest of turns, each as role and text."""
+    return hashlib.blake2b(json.dumps(list(turns)).encode("ascii"), digest_size=16).digest()
 
 
 def check_tree(tree: ExportedTree, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
-    """Check one tree: the entries of each sample are the segments in the ledger, and the way down to them is its prompt."""
+    """Check one tree: the entries of each sample are the segments in the ledger, and the path from the root to them is its prompt."""
     complain = _Complaint(tree, problems)
     samples = ledger.by_row.get(tree.row, [])
     for sample in samples:
@@ -159,11 +159,11 @@ def check_tree(tree: ExportedTree, ledger: LedgerIndex, evidence: RowEvidence, p
 
 @dataclass(frozen=True, slots=True)
 class _Complaint:
-    unit: ExportedRow | ExportedTree
+    exported: ExportedRow | ExportedTree
     problems: ProblemList
 
     def __call__(self, what: str, sample: LedgerLine | None = None) -> None:
-        self.problems.add(what, file=self.unit.file, row=self.unit.row, sample=sample.sample if sample else None)
+        self.problems.add(what, file=self.exported.file, row=self.exported.row, sample=sample.sample if sample else None)
 
 
 def _check_sample(sample: LedgerLine, prompt: Ints, trained: Ints, complain: _Complaint) -> None:
@@ -171,64 +171,64 @@ def _check_sample(sample: LedgerLine, prompt: Ints, trained: Ints, complain: _Co
         complain(f"{len(prompt)} tokens stand before it, but its prompt has {sample.prompt.length}", sample)
     elif _sha256(prompt) != sample.prompt.sha256:
         complain("the tokens before it are not its prompt", sample)
-    # Only part of a completion may be trained; its hash is of the whole, and `--against` compares the part.
+    # If only a part of a completion is trained, the ledger's hash does not apply; `--against` compares the part.
     if len(trained) == sample.completion.length and _sha256(trained) != sample.completion.sha256:
         complain("the tokens trained are not its completion", sample)
 
 
 def _keep_evidence(
-    sample: LedgerLine, tokens: Ints, scores: Floats | None, unit: ExportedRow | ExportedTree, evidence: RowEvidence
+    sample: LedgerLine, tokens: Ints, scores: Floats | None, exported: ExportedRow | ExportedTree, evidence: RowEvidence
 ) -> None:
     logprobs = None if scores is None else digest(scores.astype(np.float32))
     are_zero = scores is not None and not scores.any()
-    group = unit.group if isinstance(unit, ExportedRow) else None
-    evidence.found[sample.line] = SampleEvidence(digest(tokens), logprobs, are_zero, unit.on_policy, unit.file, unit.row, group)
+    group = exported.group if isinstance(exported, ExportedRow) else None
+    evidence.found[sample.line] = SampleEvidence(digest(tokens), logprobs, are_zero, exported.on_policy, exported.file, exported.row, group)
 
 
 def _check_row(
-    unit: ExportedRow | ExportedTree, samples: Sequence[LedgerLine], ledger: LedgerIndex, evidence: RowEvidence, complain: _Complaint
+    exported: ExportedRow | ExportedTree, samples: Sequence[LedgerLine], ledger: LedgerIndex, evidence: RowEvidence, complain: _Complaint
 ) -> None:
     """Check what holds for rows of any shape."""
-    for fault in unit.faults:
+    for fault in exported.faults:
         complain(fault)
     for sample in samples:
         for key in ("session", "rollout", "tokenizer"):
-            said = getattr(unit, key)
-            if said is not None and said != getattr(sample, key):
-                complain(f"is of {key} {said!r}, the sample of {getattr(sample, key)!r}", sample)
-    if unit.loss_scale is not None and samples:
+            stated = getattr(exported, key)
+            if stated is not None and stated != getattr(sample, key):
+                complain(f"is of {key} {stated!r}, the sample of {getattr(sample, key)!r}", sample)
+    if exported.loss_scale is not None and samples:
         tokens = ledger.rollout_tokens[samples[0].session, samples[0].rollout]
-        if not tokens or not isclose(unit.loss_scale * tokens, 1, rel_tol=1e-6):
-            complain(f"loss_scale is {unit.loss_scale:g}, but {tokens} tokens are trained in its rollout, so its sum is not 1")
-    is_alone = isinstance(unit, ExportedTree) or unit.group is None
-    if unit.on_policy is False and is_alone and ledger.manifest["settings"]["policies"].get("derived") == "exclude":
-        # Tokens that we made ourselves have no logprobs; with derived prompts excluded, nothing else can be off-policy.
+        if not tokens or not isclose(exported.loss_scale * tokens, 1, rel_tol=1e-6):
+            complain(f"loss_scale is {exported.loss_scale:g}, but {tokens} tokens are trained in its rollout, so its sum is not 1")
+    is_alone = isinstance(exported, ExportedTree) or exported.group is None
+    if exported.on_policy is False and is_alone and ledger.manifest["settings"]["policies"].get("derived") == "exclude":
+        # Tokens that Hermes tokenised itself have no logprobs; with derived prompts excluded, nothing else can be off-policy.
         known = [evidence.found[sample.line] for sample in samples if sample.line in evidence.found]
         if not any(found.are_zero or found.logprobs is None for found in known):
             complain("says on_policy: false, but derived prompts were excluded and every sample has logprobs")
 
 
-def _check_path(unit: ExportedRow, samples: Sequence[LedgerLine], ledger: LedgerIndex, complain: _Complaint) -> None:
-    """`path` names what the row holds: every sample trained in it, and nothing whose prompt or completion is not there."""
-    if not unit.path:
+def _check_path(exported: ExportedRow, samples: Sequence[LedgerLine], ledger: LedgerIndex, complain: _Complaint) -> None:
+    """Check `path`: it names every sample trained in the row, and only responses whose prompt and completion the row holds."""
+    if not exported.path:
         return
-    named = [ledger.by_response.get(response) for response in unit.path]
+    named = [ledger.by_response.get(response) for response in exported.path]
     for sample in samples:
-        if sample.response not in unit.path:
+        if sample.response not in exported.path:
             complain("is trained here, but `path` does not name it", sample)
-    prefixes = _prefixes(unit.tokens, {sample.prompt.length for sample in named if sample is not None})
-    for response, held in zip(unit.path, named, strict=True):
+    prefixes = _prefixes(exported.tokens, {sample.prompt.length for sample in named if sample is not None})
+    for response, held in zip(exported.path, named, strict=True):
         if held is None:
             complain(f"`path` names the response {response[:12]}, which the ledger does not have")
             continue
         start, end = held.prompt.length, held.prompt.length + held.trained
         is_whole = held.trained == held.completion.length
-        if prefixes.get(start) != held.prompt.sha256 or (is_whole and _sha256(unit.tokens[start:end]) != held.completion.sha256):
+        if prefixes.get(start) != held.prompt.sha256 or (is_whole and _sha256(exported.tokens[start:end]) != held.completion.sha256):
             complain("`path` names it, but the row does not hold it", held)
 
 
 def _prefixes(tokens: Ints, lengths: Iterable[int]) -> dict[int, str]:
-    """Return the hash of each prefix asked for, in one pass over the tokens."""
+    """Return the hash of the prefix of each length, in one pass over the tokens."""
     hashes, running, done = {}, hashlib.sha256(), 0
     for length in sorted(lengths):
         if length <= len(tokens):
@@ -244,13 +244,13 @@ def _range(sample: LedgerLine) -> tuple[int, int]:
 
 
 def _places(sample: LedgerLine) -> Iterator[int]:
-    """Yield the places of a tree that the ledger names; nothing if it names none properly."""
+    """Yield the places in a tree that the ledger's segments name; nothing if the segments are malformed."""
     segments: Any = (sample.where or {}).get("segments")
     if isinstance(segments, list) and all(
         isinstance(pair, list) and len(pair) == 2 and all(type(at) is int for at in pair) for pair in segments
     ):
         for start, end in segments:
-            yield from range(start, min(end, start + sample.sampled + 1))  # a wrong end may be anything
+            yield from range(start, min(end, start + sample.sampled + 1))  # a wrong end may be huge
 
 
 def _bytes(values: Ints | Floats) -> bytes:

@@ -1,6 +1,6 @@
-"""Ledger and rows against the graphs they were made from: every response is accounted for, and nothing else is.
+"""Check ledger and rows against the graphs they were made from: every response is accounted for, and nothing else is.
 
-This is what notices a row and its ledger line that were removed together, a changed logprob, and a reason that is not true."""
+This check notices a row that was removed together with its ledger line, a changed logprob, and a reason that is not true."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMAT_REASONS = {
     "openai": "only an assistant's messages have a weight in this format",
     "atif": "only an agent's steps are trained in this format",
 }
-"""Why a text format leaves a response out that could be trained elsewhere; the token formats write whatever has tokens."""
+"""The reason with which a text format leaves out a response that other formats train; token formats write every response with tokens."""
 
 
 def check_source(
@@ -34,8 +34,8 @@ def check_source(
     problems: ProblemList,
     on_graph: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Compare an export with its graphs; files that cannot be read are problems too."""
-    books = _SourceCheck(ledger, evidence, problems)
+    """Compare an export with its graphs; a file that cannot be read is a problem too."""
+    check = _SourceCheck(ledger, evidence, problems)
     graphs = 0
     for graph in _graphs(paths, problems):
         graphs += 1
@@ -43,8 +43,8 @@ def check_source(
         for problem in graph.verify().problems:
             problems.add(f"the source itself was altered: {problem}", file=f"graph {graphs}")
         for response in graph.responses():
-            books.enter(response)
-    books.close(graphs)
+            check.enter(response)
+    check.close(graphs)
 
 
 def _graphs(paths: Sequence[Path], problems: ProblemList) -> Iterator[MessageGraph]:
@@ -56,13 +56,13 @@ def _graphs(paths: Sequence[Path], problems: ProblemList) -> Iterator[MessageGra
                     try:
                         yield MessageGraph.from_json(text)
                     except CodecError as error:
-                        problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file), line=number)
+                        problems.add(f"cannot be read, so its samples cannot be checked ({error})", file=str(file), line=number)
             except OSError as error:
-                problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file))
+                problems.add(f"cannot be read, so its samples cannot be checked ({error})", file=str(file))
 
 
 def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the graphs of a file as text: one, or one a line with its number."""
+    """Yield the graphs of a file as text: one, or in a JSONL file one for each line, with the line's number."""
     if file.suffix != ".jsonl":
         yield None, file.read_bytes()
         return
@@ -71,13 +71,13 @@ def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
 
 
 SCRIPTED_MODEL = "scripted"
-"""What `call.model` says where a script answered, and no model."""
+"""The `call.model` of an answer that a script gave."""
 SCRIPTED_ANSWER = "scripted answer"
 SCRIPTED_REASONS = frozenset({SCRIPTED_ANSWER, "redacted", "no consent", NAME_TAKEN})
-"""What may be said of a script's answer; every other reason would hide that it is one. Beside these what was annotated as `exclude`."""
+"""The reasons allowed for a script's answer, besides its annotated `exclude`; any other reason would hide that a script gave it."""
 
 MAX_LOGPROB = 1e-3
-"""Rounding lifts a certain token's logprob a little above 0; more than this is no logprob, and is not trained."""
+"""Rounding lifts the logprob of a token with probability 1 a little above 0; a value above this is not a logprob, and is not trained."""
 
 
 @dataclass(slots=True)
@@ -87,13 +87,13 @@ class _SourceCheck:
     problems: ProblemList
     by_sample: dict[str, list[LedgerLine]] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    """Lines of the ledger that a response stands behind."""
+    """Numbers of the ledger's lines whose response was found in the source."""
     others: dict[int, str] = field(default_factory=dict)
-    """Lines with the tokens of a response that is not theirs."""
+    """By line: the id of a response that has the line's tokens and sample id, but another response id."""
     derived: dict[tuple[str, int, int | None], bool] = field(default_factory=dict)
-    """By row, or by group of rows: whether some sample in it has a context that is not the recorded one."""
+    """By row, or by group of rows: whether the context of some sample in it was tokenised, not recorded."""
     unproved: dict[int, tuple[LedgerLine, set[str]]] = field(default_factory=dict)
-    """Reasons that no copy of a sample has borne out so far."""
+    """By line: reasons that no copy of the sample in the source has confirmed so far."""
     responses: int = 0
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class _SourceCheck:
             self.by_sample.setdefault(sample.sample, []).append(sample)
 
     def enter(self, response: Response) -> None:
-        """Find the line of a response and compare them."""
+        """Find the ledger's line of a response and compare the two."""
         self.responses += 1
         lines = self.by_sample.get(response.sample_id)
         if not lines:
@@ -111,9 +111,9 @@ class _SourceCheck:
         prompt, completion = _fingerprint(record.prompt_token_ids), _fingerprint(record.token_ids)
         same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion) or _is_erased_copy(line, response)]
         if same:
-            ours = [line for line in same if line.response == response.id and line.line not in self.seen]
-            if ours:
-                self._compare(ours[0], response, record)
+            matching = [line for line in same if line.response == response.id and line.line not in self.seen]
+            if matching:
+                self._compare(matching[0], response, record)
             else:
                 self._again(same, response, record)
             return
@@ -128,7 +128,7 @@ class _SourceCheck:
             self._complain(line, "another response with this sample id is in the source and not in the ledger")
 
     def _again(self, lines: Sequence[LedgerLine], response: Response, record: CallRecord) -> None:
-        """A sample that was seen before, or the same tokens in another context: then a later graph's response may be the ledger's."""
+        """Check a copy of a sample that was seen before, or a response with the tokens of a line that another response may still match."""
         self.others |= {line.line: response.id for line in lines if line.line not in self.seen}
         self._check_copy(lines, response)
         for line in lines:
@@ -139,7 +139,7 @@ class _SourceCheck:
                 self._complain(line, "another response with this sample id and other logprobs is in the source and not in the ledger")
 
     def _check_copy(self, lines: Sequence[LedgerLine], response: Response) -> None:
-        """What one copy of a sample forbids, holds for all of them."""
+        """Complain if a copy forbids training the sample; drop the unproved reasons that the copy confirms."""
         notes, record = _notes(response), response.call or CallRecord()
         forbidden = self._forbidden(response, notes)
         for line in (line for line in lines if line.response == response.id):
@@ -149,7 +149,7 @@ class _SourceCheck:
             reasons -= {reason for reason in reasons if self._is_true(reason, line, response, record, notes)}
 
     def close(self, graphs: int) -> None:
-        """Note what no response stands behind, and counts that only the source can tell."""
+        """Complain about lines without a response in the source, unconfirmed reasons, and counts that only the source can check."""
         for sample in self.ledger.samples:
             if sample.line not in self.seen:
                 other = self.others.get(sample.line)
@@ -157,15 +157,15 @@ class _SourceCheck:
                 self._complain(sample, what or "in the ledger, but not in the source")
         for line, reasons in self.unproved.values():
             for reason in sorted(reasons):
-                self._complain(line, f"excluded because of {reason!r}, which the source does not bear out")
+                self._complain(line, f"excluded because of {reason!r}, which the source does not confirm")
         manifest = self.ledger.manifest
-        is_whole = len(self.seen) == len(self.ledger.samples)  # else what is missing was said above, and counts say nothing new
+        is_whole = len(self.seen) == len(self.ledger.samples)  # else the missing lines are reported above, and counts add nothing
         for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
             if is_whole and manifest[name] != counted:
                 self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=FILE_NAME)
         for found in self.evidence.found.values():
             if found.on_policy is False and self.derived.get(_place(found)) is False:
-                self.derived[_place(found)] = True  # once is enough
+                self.derived[_place(found)] = True  # report each row once
                 self.problems.add("says on_policy: false, but every sample in it has its recorded context", file=found.file, row=found.row)
 
     def _compare(self, line: LedgerLine, response: Response, record: CallRecord) -> None:
@@ -195,9 +195,9 @@ class _SourceCheck:
 
         is_derived = is_tokenised or record.prompt_derived
         self.derived[_place(found)] = self.derived.get(_place(found), False) or is_derived
-        said = _spoken_texts(response) if found.text is not None else None
-        if said is not None and conversation_digest(said) != found.text:
-            complain("what was said, here or before, is not what the source says")
+        texts = _spoken_texts(response) if found.text is not None else None
+        if texts is not None and conversation_digest(texts) != found.text:
+            complain("the text of this turn, or of one before it, is not the text in the source")
         if found.tokens is None:
             return
         if found.on_policy and is_derived:
@@ -213,14 +213,14 @@ class _SourceCheck:
             complain("the logprobs are not those of the source")
 
     def _is_tokenised(self, line: LedgerLine) -> bool:
-        """Whether a sample that came without token ids was given some: then its row says that it is off-policy, where it says so."""
+        """Whether the export tokenised a sample that was recorded without token ids; a row that states on_policy then states false."""
         found = self.evidence.found.get(line.line)
         if found is None or found.tokens is None:
             return found is not None
         return found.on_policy is not True and (found.are_zero or found.logprobs is None)
 
     def _is_true(self, reason: str, line: LedgerLine, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
-        """Whether the source bears out a reason, or cannot tell."""
+        """Whether the source confirms a reason, or at least does not contradict it."""
         policies = self.ledger.manifest["settings"]["policies"]
         if self._is_scripted(record) and reason not in SCRIPTED_REASONS:
             return bool(notes.get("exclude") == reason)
@@ -248,7 +248,7 @@ class _SourceCheck:
         }
         if reason in facts:
             return facts[reason]
-        # Some formats leave out what others train, and say why in their own words; no other word is taken for a reason.
+        # Some formats leave out samples that others train, each with a reason of its own; no other reason is accepted.
         return notes.get("exclude") == reason or FORMAT_REASONS.get(self.ledger.format) == reason
 
     def _forbidden(self, response: Response, notes: Mapping[str, Any]) -> str | None:
@@ -262,7 +262,7 @@ class _SourceCheck:
         return SCRIPTED_ANSWER if self._is_scripted(response.call) else None
 
     def _is_scripted(self, record: CallRecord | None) -> bool:
-        """Whether a script gave an answer, and the export was not asked to include such."""
+        """Whether a script gave the answer, and the export's policies exclude scripted answers."""
         is_included = self.ledger.manifest["settings"]["policies"].get("scripted") == "include"
         return record is not None and record.model == SCRIPTED_MODEL and not is_included
 
@@ -275,7 +275,7 @@ def _place(found: SampleEvidence) -> tuple[str, int, int | None]:
 
 
 def _spoken_texts(response: Response) -> list[tuple[str, str]] | None:
-    """Return who said what, up to a response, tools left out; None where some of it is not text."""
+    """Return role and text of the messages up to a response, without tool results; None if one of them is not text."""
     messages = [message for message in (*response.prefix, response.message) if message["role"] not in ("tool", "function")]
     texts = [message.get("content") or "" for message in messages]
     roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
@@ -285,7 +285,7 @@ def _spoken_texts(response: Response) -> list[tuple[str, str]] | None:
 
 
 def _is_erased_copy(line: LedgerLine, response: Response) -> bool:
-    """Whether a line and a response are one sample of which one copy was erased and lost its tokens."""
+    """Whether line and response are the same sample, and one of them lost its tokens because a copy was erased."""
     return line.response == response.id and (response.redacted or any(reason == "redacted" for *_, reason in line.excluded))
 
 

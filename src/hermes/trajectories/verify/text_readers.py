@@ -1,4 +1,4 @@
-"""Rows of text: ShareGPT, OpenAI fine-tuning and ATIF. A turn is known by the SHA-256 of its JSON (sorted keys, no spaces, ASCII)."""
+"""Read rows of text: ShareGPT, OpenAI fine-tuning and ATIF. A turn's digest is the SHA-256 of its JSON (sorted keys, no spaces, ASCII)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLES = {
     **dict.fromkeys(("gpt", "assistant", "agent"), "assistant"),
     **dict.fromkeys(("tool", "function"), ""),
 }
-"""What each format calls who speaks, as a role; nothing for tools."""
+"""The role of each speaker that a format names; empty for tools."""
 
 _THINK = re.compile(r"<think>\n.*?\n</think>\n", re.DOTALL)
 _ESCAPED = re.compile(r"<\\(\\*)(?:(/?(?:think|tool_call|tool_response))|(ud[89a-f][0-9a-f]{2}))>")
@@ -27,7 +27,7 @@ _CALLS = re.compile(r"(?:^|\n)<tool_call>\n.*", re.DOTALL)
 
 
 def read_sharegpt(folder: Path) -> Iterator[ExportedConversation]:
-    """`sharegpt.jsonl`: a turn is trained where `train` is true."""
+    """Read `sharegpt.jsonl`: a turn is trained where `train` is true."""
     for row, line in json_lines(folder / "sharegpt.jsonl"):
         try:
             turns, about = line["conversations"], line["hermes"]
@@ -50,11 +50,11 @@ def read_sharegpt(folder: Path) -> Iterator[ExportedConversation]:
 
 
 def read_openai(folder: Path) -> Iterator[ExportedConversation]:
-    """`openai.jsonl`: a message is trained where `weight` is 1; what else is known is in `openai.rows.jsonl`."""
+    """Read `openai.jsonl`: a message is trained where `weight` is 1; the other facts of a row are in `openai.rows.jsonl`."""
     about_lines = json_lines(folder / "openai.rows.jsonl")
     for line, about in zip_longest(json_lines(folder / "openai.jsonl"), about_lines):
         if line is None or about is None:
-            raise UnreadableFile("openai.rows.jsonl", "has not as many lines as openai.jsonl")
+            raise UnreadableFile("openai.rows.jsonl", "does not have as many lines as openai.jsonl")
         row = line[0]
         try:
             messages = line[1]["messages"]
@@ -82,7 +82,7 @@ def read_openai(folder: Path) -> Iterator[ExportedConversation]:
 
 
 def read_atif(folder: Path) -> Iterator[ExportedConversation]:
-    """`trajectory-<n>.json`: an agent's step is trained unless it is copied context; those of subagents follow, depth first."""
+    """Read `trajectory-<n>.json`: an agent's step is trained unless it is copied context; steps of subagents follow, depth first."""
     for row in count():
         path = folder / f"trajectory-{row:05d}.json"
         if not path.exists():
@@ -108,7 +108,7 @@ def read_atif(folder: Path) -> Iterator[ExportedConversation]:
 
 
 def _steps(document: Mapping[str, Any], first: int) -> Iterator[tuple[int, Any]]:
-    """Yield the steps of a document and its subagents', each with the place of the first one of its own document."""
+    """Yield the steps of a document and of its subagents, each with the place of the first step of its own document."""
     yield from ((first, step) for step in document["steps"])
     first += len(document["steps"])
     for inner in document.get("subagent_trajectories", ()):
@@ -128,16 +128,16 @@ def _digest(turn: Any) -> str:
 
 
 def _policy_faults(on_policy: Any, off_policy: Any) -> Iterator[str]:
-    """A row says whether it is what was sent, and if not, why."""
+    """Yield a fault unless on_policy is stated, and off_policy has a reason exactly if on_policy is false."""
     if not isinstance(off_policy, str) or on_policy is not (not off_policy):
-        yield "on_policy is not stated, or its reason says otherwise"
+        yield "on_policy is not stated, or contradicts off_policy"
 
 
 def _turn_text(turn: Mapping[str, Any]) -> str:
-    """Return what was said in a turn, without its thoughts and tool calls."""
+    """Return the text of a turn, without its reasoning and tool calls."""
     text, is_model = turn["value"], turn["from"] == "gpt"
     if not isinstance(text, str):
-        raise TypeError("a turn without a text")
+        raise TypeError("a turn without text")
     if is_model:
         text = _THINK.sub("", text, count=1) if text.startswith("<think>\n") else text
         text = _CALLS.sub("", text, count=1)
@@ -145,7 +145,7 @@ def _turn_text(turn: Mapping[str, Any]) -> str:
 
 
 def _unescape(match: re.Match[str], *, is_model: bool) -> str:
-    """Take the backslash out of a tag that was in the text (of a model only: elsewhere tags mean nothing), or of half a character."""
+    """Undo the escape of half a surrogate pair, or, in a model's turn only, of a structural tag."""
     slashes, tag, half = match[1], match[2], match[3]
     if half:
         return f"<{slashes}{half}>" if slashes else chr(int(half[1:], 16))

@@ -1,11 +1,11 @@
-"""Rows in the files of trainers: verl, Atropos, agent-lightning, verifiers and slime. Each token of theirs is trained for one sample.
+"""Read the files of trainers: verl, Atropos, agent-lightning, verifiers and slime. Each trained token belongs to one sample.
 
-What is behind each unit is said by the trainer's own reader: these functions read as it reads."""
+These functions read a file as the trainer's own reader does, which decides what tokens a row holds."""
 
 from __future__ import annotations
 
 import json
-import pickle  # see _Plain: it loads nothing but plain values
+import pickle  # see _PlainUnpickler: it loads only plain values
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, zip_longest
@@ -18,40 +18,40 @@ from hermes.trajectories.verify.exported_rows import ExportedRow, Ints, Unreadab
 
 IGNORED_LABEL = -100
 SHAPE_ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError)
-"""What taking a value apart raises if it is not of the expected shape."""
+"""The errors that reading a value of an unexpected shape raises."""
 
 
 def read_verl(folder: Path) -> Iterator[ExportedRow]:
-    """`rows.jsonl`: prompt_ids + response_ids, trained where response_mask is 1."""
+    """Read `rows.jsonl`: prompt_ids + response_ids, trained where response_mask is 1."""
     for row, line in json_lines(folder / "rows.jsonl"):
         yield _row_or_fault("rows.jsonl", row, lambda: _verl(row, line))  # noqa: B023  # called at once
 
 
 def read_atropos(folder: Path) -> Iterator[ExportedRow]:
-    """`groups.jsonl`: in each line many rows, trained where masks is not -100; 1.0 is the logprob of what is not trained."""
+    """Read `groups.jsonl`: in each line many rows, trained where masks is not -100; an untrained token has the logprob 1.0."""
     row = 0
     for number, group in json_lines(folder / "groups.jsonl"):
         columns: list[Any] = [group.get(key) for key in ("tokens", "masks", "scores", "advantages", "inference_logprobs", "overrides")]
         if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
-            raise UnreadableFile("groups.jsonl", f"line {number + 1} is not a ScoredDataGroup with as many of everything as tokens")
+            raise UnreadableFile("groups.jsonl", f"line {number + 1} is not a ScoredDataGroup whose lists are all as long as tokens")
         for at in range(len(columns[0])):
             yield _row_or_fault("groups.jsonl", row, lambda: _atropos(row, at, group))  # noqa: B023  # called at once
             row += 1
 
 
 def read_agentlightning(folder: Path) -> Iterator[ExportedRow]:
-    """`events.jsonl`, and the same in `spans.jsonl`: each call by itself."""
+    """Read `events.jsonl`, and compare it with `spans.jsonl`: one row for each call."""
     events = (line for _, line in json_lines(folder / "events.jsonl") if line.get("event_type") == "model_request")
     spans = (line for _, line in json_lines(folder / "spans.jsonl") if line.get("name") == "openai.chat.completion")
     for row, (event, span) in enumerate(zip_longest(events, spans)):
         if event is None:
-            yield unreadable_row("spans.jsonl", row, "has no event beside it")
+            yield unreadable_row("spans.jsonl", row, "has no event in events.jsonl")
         else:
             yield _row_or_fault("events.jsonl", row, lambda: _agentlightning(row, event, span))  # noqa: B023  # called at once
 
 
 def read_verifiers(folder: Path) -> Iterator[ExportedRow]:
-    """`traces.jsonl`: each sampled node, behind the nodes from the root down to it."""
+    """Read `traces.jsonl`: one row for each sampled node, with the nodes from the root down to it."""
     row = 0
     for number, episode in json_lines(folder / "traces.jsonl"):
         try:
@@ -64,7 +64,7 @@ def read_verifiers(folder: Path) -> Iterator[ExportedRow]:
 
 
 def read_slime(folder: Path) -> Iterator[ExportedRow]:
-    """`rollout_<n>.pt`: samples, of which the last response_length tokens have a loss_mask."""
+    """Read `rollout_<n>.pt`: one row for each sample, whose last response_length tokens have a loss_mask."""
     row = 0
     rollouts: dict[Any, tuple[Any, Any]] = {}
     for number in count():
@@ -83,31 +83,31 @@ def _row_or_fault(file: str, row: int, read: Callable[[], ExportedRow]) -> Expor
     try:
         return read()
     except SHAPE_ERRORS as error:
-        return unreadable_row(file, row, f"is not what it should be ({error!r})")
+        return unreadable_row(file, row, f"is malformed ({error!r})")
 
 
 def _origin(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a row says of where it comes from."""
+    """Return a row's stated origin."""
     known = {key: about[key] for key in ("session", "rollout", "tokenizer", "on_policy", "loss_scale")}
     if not isinstance(known["on_policy"], bool) or type(known["loss_scale"]) is not float:
         raise TypeError("on_policy or loss_scale is not stated")
     return {**known, "samples": {sample["sample"]: (sample["start"], sample["end"]) for sample in about["samples"]}}
 
 
-def _complete(unit: ExportedRow, mask: Any, scores: Any) -> ExportedRow:
+def _complete(exported: ExportedRow, mask: Any, scores: Any) -> ExportedRow:
     """Fill in mask and logprobs of a row that states them for its last tokens only."""
-    tokens, values, logprobs = unit.tokens, ints(mask), floats(scores)
+    tokens, values, logprobs = exported.tokens, ints(mask), floats(scores)
     if len(values) > len(tokens) or len(values) != len(logprobs) or not np.isin(values, (0, 1)).all():
         raise ValueError("mask and logprobs are not those of the response")
     start = len(tokens) - len(values)
     full_mask, full_scores = np.zeros(len(tokens), np.bool_), np.zeros(len(tokens), np.float32)
     full_mask[start:], full_scores[start:] = values == 1, logprobs
     if not len(values) or not full_mask[start]:
-        unit.faults.append("the response does not begin with a trained token")
+        exported.faults.append("the response does not begin with a trained token")
     if full_scores[~full_mask].any():
-        unit.faults.append("a token that is not trained has a logprob")
-    unit.mask, unit.weight, unit.logprobs = full_mask, full_mask.astype(np.float32), full_scores
-    return unit
+        exported.faults.append("a token that is not trained has a logprob")
+    exported.mask, exported.weight, exported.logprobs = full_mask, full_mask.astype(np.float32), full_scores
+    return exported
 
 
 def _verl(row: int, line: Mapping[str, Any]) -> ExportedRow:
@@ -117,8 +117,8 @@ def _verl(row: int, line: Mapping[str, Any]) -> ExportedRow:
     about = line["extra_fields"]["hermes"]
     faults = [] if about["row"] == row else [f"says that it is row {about['row']}"]
     tokens = np.concatenate([prompt, response])
-    unit = ExportedRow("rows.jsonl", row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
-    return _complete(unit, line["response_mask"], line["response_logprobs"])
+    exported = ExportedRow("rows.jsonl", row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
+    return _complete(exported, line["response_mask"], line["response_logprobs"])
 
 
 def _atropos(row: int, at: int, group: Mapping[str, Any]) -> ExportedRow:
@@ -143,18 +143,20 @@ def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] 
     prompt, response, scores = ints(data["prompt_token_ids"]), ints(data["response_token_ids"]), floats(data["response_log_probs"])
     if len(response) != len(scores):
         raise ValueError("response_log_probs is not as long as response_token_ids")
-    faults = [] if span is not None else ["has no span beside it"]
+    faults = [] if span is not None else ["has no span in spans.jsonl"]
     choice = data["response"]["choices"][0]
     copies = [(data["response"]["prompt_token_ids"], choice["token_ids"], choice["logprobs"]["content"], data["hermes"]["sample"])]
     if span is not None:
-        said = span["attributes"]
-        copies.append((said["prompt_token_ids"], said["response_token_ids"], json.loads(said["logprobs.content"]), said["hermes.sample"]))
+        stated = span["attributes"]
+        copies.append(
+            (stated["prompt_token_ids"], stated["response_token_ids"], json.loads(stated["logprobs.content"]), stated["hermes.sample"])
+        )
         if span["rollout_id"] != event["rollout_id"]:
             faults.append("is in another rollout in spans.jsonl")
     for place, (prompt_ids, ids, content, sample) in zip(("the server's response", "spans.jsonl"), copies, strict=False):
         same = np.array_equal(ints(prompt_ids), prompt) and np.array_equal(ints(ids), response) and sample == data["hermes"]["sample"]
         if not same or not np.array_equal(floats([entry["logprob"] for entry in content]), scores):
-            faults.append(f"says something else in {place}")
+            faults.append(f"differs in {place}")
     tokens = np.concatenate([prompt, response])
     mask = np.arange(len(tokens)) >= len(prompt)
     logprobs = np.concatenate([np.zeros(len(prompt), np.float32), scores])
@@ -168,7 +170,7 @@ def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[Expor
     nodes = trace["nodes"]
     for number, node in enumerate(nodes):
         if len(node["token_ids"]) != len(node["mask"]) or (node["parent"] is not None and not 0 <= node["parent"] < number):
-            raise ValueError(f"node {number} has a mask of another length, or a parent behind it")
+            raise ValueError(f"node {number} has a mask of another length, or a parent after it")
         if not node["sampled"] and (any(node["mask"]) or node["logprobs"]):
             raise ValueError(f"node {number} was not sampled, but is trained")
     sampled = [number for number, node in enumerate(nodes) if node["sampled"]]
@@ -182,7 +184,7 @@ def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[Expor
         own = np.asarray(nodes[number]["mask"], np.bool_)
         mask, logprobs = np.zeros(len(tokens), np.bool_), np.zeros(len(tokens), np.float32)
         mask[len(tokens) - len(own) :] = own
-        faults = [] if number in named else [f"node {number} was sampled, but is no sample of the trace"]
+        faults = [] if number in named else [f"node {number} was sampled, but the trace's samples do not name it"]
         if len(nodes[number]["logprobs"]) == mask.sum():
             logprobs[mask] = floats(nodes[number]["logprobs"])
         else:
@@ -200,11 +202,11 @@ def _slime(file: str, row: int, sample: Mapping[str, Any], rollouts: dict[Any, t
     rollout = (about["session"], about["rollout"])
     faults = [] if sample["index"] == row else [f"says that it is row {sample['index']}"]
     if rollouts.setdefault(sample["rollout_id"], rollout) != rollout:
-        faults.append(f"rollout_id {sample['rollout_id']} is that of another rollout too")
+        faults.append(f"rollout_id {sample['rollout_id']} is used by another rollout too")
     if sample["status"] != "completed" or sample["remove_sample"]:
         faults.append("slime would leave it out")
-    unit = ExportedRow(file, row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
-    return _complete(unit, sample["loss_mask"], sample["rollout_log_probs"])
+    exported = ExportedRow(file, row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
+    return _complete(exported, sample["loss_mask"], sample["rollout_log_probs"])
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,5 +1,5 @@
-"""Tree rows (`tree.parquet`), read and checked in themselves: positions and subtree ends follow from the parents, each prefix stands
-there once, and every branch ends in something trained."""
+"""Read tree rows (`tree.parquet`) and check each tree by itself: positions and subtree ends follow from the parents, each prefix occurs
+once, and every branch ends in a trained token."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def _tree_faults(number: int, row: Mapping[str, Any]) -> Iterator[str]:
     if not (row["weight"] == 1).all():
         yield f"entry {int(np.argmin(row['weight'] == 1))}: weight is not 1"
     if _is_broken(row):
-        yield "parents, token_index or sample points at nothing"
+        yield "parents, token_index or sample points outside the tree"
         return
     yield from _shape_faults(row)
     leaves = np.setdiff1d(np.arange(len(row["parents"])), row["parents"])
-    idle = np.setdiff1d(leaves, row["token_index"])
-    if idle.size:
-        yield f"token {int(idle[0])} ends a branch in which nothing is trained"
+    untrained = np.setdiff1d(leaves, row["token_index"])
+    if untrained.size:
+        yield f"token {int(untrained[0])} ends a branch, but is not trained"
 
 
 def _shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
@@ -97,25 +97,25 @@ def _shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
     if fault is not None:
         yield fault
         return
-    for name, wanted in (("position_ids", positions), ("subtree_end", ends)):
-        if not np.array_equal(row[name], wanted):
-            at = int(np.argmin(row[name] == wanted))
-            yield f"token {at}: {name} is {row[name][at]}, the parents give {wanted[at]}"
+    for name, expected in (("position_ids", positions), ("subtree_end", ends)):
+        if not np.array_equal(row[name], expected):
+            at = int(np.argmin(row[name] == expected))
+            yield f"token {at}: {name} is {row[name][at]}, the parents give {expected[at]}"
     order = np.lexsort((row["input_ids"], row["parents"]))
     again = (np.diff(row["parents"][order]) == 0) & (np.diff(row["input_ids"][order]) == 0)
     if again.any():
         at = int(np.argmax(again))
-        yield f"tokens {order[at]} and {order[at + 1]} are the same token behind the same prefix"
+        yield f"tokens {order[at]} and {order[at + 1]} are the same token after the same prefix"
 
 
 def _shape(parents: Ints) -> tuple[Ints, Ints, str | None]:
-    """Compute depth and subtree end of every token from the parents, or say where they are not depth first."""
+    """Compute depth and subtree end of every token from the parents; or return a fault where they are not depth first."""
     size = len(parents)
     starts = np.flatnonzero(parents != np.arange(size) - 1).tolist()
     if size and (not starts or starts[0] != 0):
-        starts.insert(0, 0)  # the first stretch: its parent is -1, which is also the place before it
+        starts.insert(0, 0)  # the first run of tokens: its parent is -1, which is also the place before it
     positions, ends = np.zeros(size, np.int32), np.full(size, size, np.int32)
-    open_: list[tuple[int, int]] = []  # stretches from the root to the present place
+    open_: list[tuple[int, int]] = []  # runs of tokens from the root to the current place
     for start, stop in zip(starts, [*starts[1:], size], strict=True):
         parent = int(parents[start])
         while open_ and open_[-1][0] > parent:

@@ -234,7 +234,7 @@ def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(fo
     write(folder / "long.jsonl", [agent_row(index % 14, size=200, prompt_index=index) for index in range(800)])
     words = ("long.jsonl", "-t", 900, "--json", "--workers", 1)
     with start(folder, *words) as process:
-        wait_for(folder / ".long_compressed.jsonl.unfinished" / "journal.jsonl", process)
+        wait_for(folder / ".long_compressed.jsonl.unfinished" / "checkpoint.jsonl", process)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     if number is signal.SIGINT:

@@ -33,14 +33,14 @@ JSON_TYPES: Mapping[Any, Mapping[str, Any]] = {
     dict: {"type": "object"},
     Any: {},
 }
-CONTEXT_PARAMETER = "errand"
+CONTEXT_PARAMETER = "context"
 
 
 def toolset_from(name: str, found: Any) -> Toolset:
     """Make a toolset of what a module has under a name. Raises TypeError or NameError, in one line that says what is wrong.
 
     Taken are: a function (one tool), a list of functions, a module (its public functions), a class (an instance for each rollout, its
-    public methods are the tools), a function with the one parameter `errand` (called for each rollout, returns any of these), and whatever
+    public methods are the tools), a function with the one parameter `context` (called for each rollout, returns any of these), and whatever
     has `open` as Toolset has."""
     if callable(getattr(found, "open", None)) and not isinstance(found, type | types.ModuleType):
         return RenamedToolset(name, found.open)
@@ -76,8 +76,8 @@ class PythonToolset:
     make: Callable[[RolloutContext], Any]
 
     @asynccontextmanager
-    async def open(self, errand: RolloutContext) -> AsyncIterator[RolloutTools]:
-        made = self.make(errand)
+    async def open(self, context: RolloutContext) -> AsyncIterator[RolloutTools]:
+        made = self.make(context)
         made = await made if isinstance(made, Awaitable) else made
         try:
             yield FunctionTools(functions_of(made))
@@ -196,10 +196,10 @@ def check_arguments(function: Callable[..., Any], call: BatchToolCall) -> None:
         raise ToolFailed(f"{call.name}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{takes}")
 
 
-def _make_instance(kind: type, errand: RolloutContext) -> Any:
-    """An instance of a class, told of its errand if it wants to know."""
+def _make_instance(kind: type, context: RolloutContext) -> Any:
+    """An instance of a class, told of its context if it wants to know."""
     wants = any(each.kind is not inspect.Parameter.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
-    return kind(errand) if wants else kind()
+    return kind(context) if wants else kind()
 
 
 def _check_tool(function: Any) -> Any:

@@ -175,8 +175,8 @@ class BatchRunner:
         graph = MessageGraph(recipe.messages(item), seed=f"{plan.run_id}/{item.id}")
         length, began, tally = len(graph), time.monotonic(), RolloutUsage()
         name = f"{plan.run_id}/{item.id}/{job.rollout}" + (f".{job.attempt}" if job.attempt else "")
-        errand = RolloutContext(item.id, job.rollout, seed, item.row, item.cwd)
-        ended = await self._converse(RolloutChat(graph, name, seed), tally, [plan.toolsets[each] for each in drawn], errand)
+        context = RolloutContext(item.id, job.rollout, seed, item.row, item.cwd)
+        ended = await self._converse(RolloutChat(graph, name, seed), tally, [plan.toolsets[each] for each in drawn], context)
         entry = RolloutEntry(
             item=item.id,
             rollout=job.rollout,
@@ -203,12 +203,12 @@ class BatchRunner:
         annotate_rollout(graph, entry, length - 1, item.rest)
         return Rollout(entry, graph)
 
-    async def _converse(self, chat: RolloutChat, tally: RolloutUsage, toolsets: Sequence[Toolset], errand: RolloutContext) -> ChatEnding:
+    async def _converse(self, chat: RolloutChat, tally: RolloutUsage, toolsets: Sequence[Toolset], context: RolloutContext) -> ChatEnding:
         plan = self._plan
         head = chat.graph[0]
         system = head.get("content") if head["role"] == "system" and isinstance(head.get("content"), str) else None
         try:
-            async with asyncio.timeout(plan.pace.timeout_s), open_rollout_tools(toolsets, errand) as tools:
+            async with asyncio.timeout(plan.pace.timeout_s), open_rollout_tools(toolsets, context) as tools:
                 agent = RolloutAgent(model=plan.model, recipe=plan.recipe, pace=plan.pace, tools=tools, tally=tally, sleep=self._sleep)
                 return await converse(chat, with_subagents(agent, system))
         except TimeoutError:

@@ -61,7 +61,7 @@ class Toolset(Protocol):
     @property
     def name(self) -> str: ...
 
-    def open(self, errand: RolloutContext) -> AbstractAsyncContextManager[RolloutTools]:
+    def open(self, context: RolloutContext) -> AbstractAsyncContextManager[RolloutTools]:
         """Have the tools ready for as long as the block lasts."""
         ...
 
@@ -150,13 +150,13 @@ class ToolsetFailed(Exception):
 
 
 @asynccontextmanager
-async def open_rollout_tools(toolsets: Iterable[Toolset], errand: RolloutContext) -> AsyncIterator[RolloutToolbox]:
+async def open_rollout_tools(toolsets: Iterable[Toolset], context: RolloutContext) -> AsyncIterator[RolloutToolbox]:
     """Hold all toolsets open for one rollout. Raises ToolsetFailed; one that fails while it is closed changes nothing any more."""
     async with AsyncExitStack() as stack:
         ready = []
         for toolset in toolsets:
             try:
-                opening = toolset.open(errand)
+                opening = toolset.open(context)
                 ready.append((toolset.name, await opening.__aenter__()))
             except Exception as error:  # a toolset is somebody's program: whatever it raises is noted on the rollout
                 raise ToolsetFailed(f"toolset {toolset.name}: {type(error).__name__}: {error}") from error

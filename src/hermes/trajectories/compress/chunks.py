@@ -22,10 +22,8 @@ SUFFIXES = (".json", ".jsonl")
 DEFAULT_CHUNK_BYTES = 1 << 20
 """About how many bytes of rows are in a chunk."""
 READ_BLOCK_BYTES = 1 << 16
-REST = "the rest of the file is not JSON"
 
 _SPACE = re.compile(r"[\s\ufeff]*")
-_BETWEEN = re.compile(r"[\s\ufeff]*,[\s\ufeff]*")
 _CLOSE = re.compile(r"[\s\ufeff]*\][\s\ufeff]*")
 
 

@@ -79,10 +79,10 @@ async def compress_files_with_model(
     Raises SettingsError if the output exists, or an unfinished run is of another input or other settings, and Spent when the
     budget is used up: the same call with a larger one goes on."""
     with open_run(job, restarts=restarts) as run:
-        till = PaidSummaries(model, run.journal, run.found, budget_micro_usd)
+        paid_summaries = PaidSummaries(model, run.checkpoint_file, run.found, budget_micro_usd)
 
         def tell() -> None:
-            on_step(_run_progress(run, job, till.micro_usd))
+            on_step(_run_progress(run, job, paid_summaries.micro_usd))
 
         def write(chunk: Chunk, done: ChunkOutcome) -> None:
             run.write(chunk, done)
@@ -93,10 +93,10 @@ async def compress_files_with_model(
             chunks = read_chunks(job.inputs, run.place, job.chunk_bytes // 8)
             with closing(engine.map(partial(compress_chunk, work=job.work), chunks)) as results:
                 try:
-                    await ModelQueue(job.work, till, at_once=at_once, on_row=tell).ask_all(results, write)
+                    await ModelQueue(job.work, paid_summaries, at_once=at_once, on_row=tell).ask_all(results, write)
                 finally:
                     run.mark()
-        return _finish_run(run, till.micro_usd)
+        return _finish_run(run, paid_summaries.micro_usd)
 
 
 def _finish_run(run: CompressRun, micro_usd: int) -> CompressReport:

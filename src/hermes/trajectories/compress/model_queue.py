@@ -46,10 +46,10 @@ class ModelQueue:
     """Asks for the summaries of a run."""
 
     def __init__(
-        self, work: CompressWork, till: PaidSummaries, *, at_once: int | None = None, on_row: Callable[[], None] = lambda: None
+        self, work: CompressWork, paid_summaries: PaidSummaries, *, at_once: int | None = None, on_row: Callable[[], None] = lambda: None
     ) -> None:
         """`at_once`: the model takes no more. Whoever waited for it there would wait on their own clock."""
-        self._work, self._till, self._on_row = work, till, on_row
+        self._work, self._paid_summaries, self._on_row = work, paid_summaries, on_row
         most = work.settings.processing.max_concurrent_requests
         self._slots = asyncio.Semaphore(most if at_once is None else min(most, at_once))
         self._running: set[asyncio.Task[RowAnswer]] = set()
@@ -71,7 +71,7 @@ class ModelQueue:
         begun: deque[_WaitingChunk] = deque()
         is_all = False
         while begun or not is_all:
-            if not is_all and not self._till.spent and len(self._running) < MAX_WAITING_ROWS and len(begun) < MAX_WAITING_CHUNKS:
+            if not is_all and not self._paid_summaries.spent and len(self._running) < MAX_WAITING_ROWS and len(begun) < MAX_WAITING_CHUNKS:
                 found = await _next_result(results)
                 is_all = found is None
                 if found is not None:
@@ -100,7 +100,7 @@ class ModelQueue:
             try:
                 # The clock starts when the row has its slot, and the till stops it: waiting for others is not the row's fault.
                 async with time_limit(processing.per_trajectory_timeout):
-                    summariser = ModelSummariser(self._till.model_for(file, raw.number), self._work.settings)
+                    summariser = ModelSummariser(self._paid_summaries.model_for(file, raw.number), self._work.settings)
                     outcome = await compress_row(raw, self._work, counter, done, summariser=summariser)
                 reason = done.problems[-1] if done.totals.failed else ""
             except SummaryBudgetSpent:

@@ -1,6 +1,6 @@
 """The drafts of a run: everything is written beside its place and moved there at the end, so that an output is never half of one.
 
-    .NAME.unfinished/   journal.jsonl, out/ (a draft for each input), rejected, over_limit, trajectories
+    .NAME.unfinished/   checkpoint.jsonl, out/ (a draft for each input), rejected, over_limit, trajectories
 
 How far the drafts hold is in the journal; behind that they are cut when a run goes on. Knows nothing about where rows come from."""
 

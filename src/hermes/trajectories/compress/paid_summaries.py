@@ -24,9 +24,9 @@ class PaidSummaries:
     """Stands before a model for all rows of a run."""
 
     def __init__(
-        self, model: SamplingModel, journal: CheckpointFile, found: CheckpointContents, budget_micro_usd: int | None = None
+        self, model: SamplingModel, checkpoint_file: CheckpointFile, found: CheckpointContents, budget_micro_usd: int | None = None
     ) -> None:
-        self._model, self._journal, self._paid, self._budget = model, journal, found.paid, budget_micro_usd
+        self._model, self._checkpoint_file, self._paid, self._budget = model, checkpoint_file, found.paid, budget_micro_usd
         self.micro_usd = found.micro_usd
         """All that was paid, by this run and before it was interrupted."""
         self.spent = ""
@@ -81,19 +81,19 @@ class PaidSummaries:
         self._highest_micro_usd, self._has_answered = max(self._highest_micro_usd, sampled.micro_usd), True
         message = {name: thaw(value) for name, value in sampled.message.items()}
         entry = {"key": key, "file": file, "row": row, "micro_usd": sampled.micro_usd, "message": message, "call": sampled.call.to_dict()}
-        self._journal.append("paid", entry)
+        self._checkpoint_file.append("paid", entry)
         return sampled
 
 
 class _RowModel:
     """The model, as one row's summariser sees it."""
 
-    def __init__(self, till: PaidSummaries, file: int, row: int, name: str) -> None:
-        self._till, self._file, self._row = till, file, row
+    def __init__(self, paid_summaries: PaidSummaries, file: int, row: int, name: str) -> None:
+        self._paid_summaries, self._file, self._row = paid_summaries, file, row
         self.name = name
 
     async def sample(self, request: SampleRequest) -> SampledMessage:
-        return await self._till.sample(request, self._file, self._row)
+        return await self._paid_summaries.sample(request, self._file, self._row)
 
 
 def _request_key(request: SampleRequest, file: int, row: int) -> str:

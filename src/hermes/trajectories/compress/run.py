@@ -32,7 +32,7 @@ from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork
 from hermes.trajectories.errors import TrajectorySettingsError
 
 VERSION = 1
-CHECKPOINT_FILE = "journal.jsonl"
+CHECKPOINT_FILE = "checkpoint.jsonl"
 MAX_PROBLEMS = 20
 """So many are told; all of them are in the metrics of the trajectories."""
 
@@ -53,8 +53,8 @@ class CompressJob:
 class CompressRun:
     """A run on its way."""
 
-    def __init__(self, job: CompressJob, journal: CheckpointFile, found: CheckpointContents) -> None:
-        self.job, self.journal, self.found = job, journal, found
+    def __init__(self, job: CompressJob, checkpoint_file: CheckpointFile, found: CheckpointContents) -> None:
+        self.job, self.checkpoint_file, self.found = job, checkpoint_file, found
         mark = found.mark or CompressCheckpoint(INPUT_START, {}, has_rows=False, totals=Totals(), problems=[])
         self._drafts = OutputDrafts(job.places, job.inputs, mark.lengths, has_rows=mark.has_rows)
         self.place: InputPosition = mark.place
@@ -86,14 +86,14 @@ class CompressRun:
         """Write down how far it came."""
         self._drafts.flush()
         mark = CompressCheckpoint(self.place, self._drafts.lengths, self._drafts.has_rows, self.totals, self.problems, self.seconds)
-        self.journal.append("done", mark.to_dict())
+        self.checkpoint_file.append("done", mark.to_dict())
         self._marked = time.monotonic()
 
     def finish(self, micro_usd: int = 0) -> dict[str, Any]:
         """Move everything to its place; return the metrics."""
         self.mark()
         metrics = metrics_of(self.totals, micro_usd=micro_usd, start=self.found.run["started"], seconds=self.seconds)
-        self.journal.append("end", metrics)
+        self.checkpoint_file.append("end", metrics)
         self.publish(metrics)
         return metrics
 
@@ -121,16 +121,16 @@ def open_run(job: CompressJob, *, restarts: bool = False) -> Iterator[CompressRu
     if places.out.exists() and (restarts or not path.exists()):
         raise TrajectorySettingsError(f"{places.out} exists; name another with --out, or remove it")
     about = describe_job(job)
-    with lock_run_folder(places, restarts=restarts) as journal:
+    with lock_run_folder(places, restarts=restarts) as checkpoint_file:
         found = read_checkpoint_file(path)
         if found is None:
             started = datetime.now(UTC).isoformat(timespec="seconds")
             found = CheckpointContents({"version": VERSION, "started": started, "metrics": str(places.metrics), **about})
-            journal.append("run", found.run)
+            checkpoint_file.append("run", found.run)
         advice = f"go on with those, start over with --restart, or name another output than {places.out} with --out"
         check_same_run(found.run, about, advice)
         job = replace(job, places=replace(places, metrics=Path(found.run["metrics"])))
-        with closing(CompressRun(job, journal, found)) as run:
+        with closing(CompressRun(job, checkpoint_file, found)) as run:
             yield run
 
 
@@ -139,15 +139,15 @@ def lock_run_folder(places: OutputPaths, *, restarts: bool = False) -> Iterator[
     """Hold the folder of a run, alone: it is made if there is none, and emptied to start over. Raises SettingsError if another has it."""
     folder = places.folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
-    with closing(CheckpointFile(folder / CHECKPOINT_FILE)) as journal:
+    with closing(CheckpointFile(folder / CHECKPOINT_FILE)) as checkpoint_file:
         if restarts:
             for each in folder.iterdir():
                 if each.is_dir():
                     shutil.rmtree(each)
                 elif each.name != CHECKPOINT_FILE:  # the lock is on it
                     each.unlink()
-            journal.clear()  # last: drafts that are gone are noticed, and those of another run would be taken for our own
-        yield journal
+            checkpoint_file.clear()  # last: drafts that are gone are noticed, and those of another run would be taken for our own
+        yield checkpoint_file
 
 
 def describe_job(job: CompressJob) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-_active_timeouts: ContextVar[tuple[asyncio.Timeout, ...]] = ContextVar("hermes.compress.clocks", default=())
+_active_timeouts: ContextVar[tuple[asyncio.Timeout, ...]] = ContextVar("hermes.compress.timeouts", default=())
 
 
 @asynccontextmanager

@@ -236,9 +236,9 @@ async def _compress_long_row(
     written = row.written(chat, result, numbers if is_wanted else None) if result.was_compressed else RewrittenRow(raw.line)
     done.totals.add(result, asks=work.model is not None)
     done.totals.off_policy += bool(written.off_policy)
-    fate = RowStatus.OVER_LIMIT if result.still_over_limit and not work.settings.processing.save_over_limit else RowStatus.WRITTEN
+    status = RowStatus.OVER_LIMIT if result.still_over_limit and not work.settings.processing.save_over_limit else RowStatus.WRITTEN
     metrics = {"trajectory": raw.label, **numbers, "off_policy_turns": list(written.off_policy)}
-    return RowOutcome(fate, written.line, metrics=_json_line(metrics) if is_wanted else b"")
+    return RowOutcome(status, written.line, metrics=_json_line(metrics) if is_wanted else b"")
 
 
 def _keep_short_row(raw: RawRow, tokens: int, turns: int, work: CompressWork, done: ChunkOutcome) -> RowOutcome:
@@ -277,12 +277,12 @@ def _json_line(value: dict[str, Any]) -> bytes:
 def _join_neighbours(outcomes: Iterable[RowOutcome]) -> list[RowOutcome]:
     """Join neighbours with the same fate: a few long texts travel faster than many short ones. Rows that wait stay alone."""
     found: list[RowOutcome] = []
-    for fate, group in groupby(outcomes, key=lambda outcome: outcome.status):
+    for status, group in groupby(outcomes, key=lambda outcome: outcome.status):
         members = list(group)
-        if fate is RowStatus.WAITING:
+        if status is RowStatus.WAITING:
             found += members
         else:
-            found.append(RowOutcome(fate, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
+            found.append(RowOutcome(status, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
     return found
 
 

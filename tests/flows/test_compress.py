@@ -241,7 +241,10 @@ def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(fo
         assert (process.returncode, errors) == (130, "hermes: stopped; the same command goes on where it was\n")
     assert not (folder / "long_compressed.jsonl").exists()
     code, _, errors = run("long.jsonl", "-t", 800, "--json", "--workers", 1)
-    assert (code, "has compression.target_max_tokens 900, and now it is 800; go on with those, start over with --restart" in errors) == (
+    assert (
+        code,
+        "has compression.target_max_tokens 900, and now it is 800; resume it unchanged, start over with --restart" in errors,
+    ) == (
         2,
         True,
     )

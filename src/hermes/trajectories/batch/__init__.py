@@ -8,7 +8,7 @@ tools          what an agent may do: a small protocol, and errors as texts
 python_tools   tools that are plain Python functions
 object_import  import `module:name` from the command line
 distribution   draw the toolsets of an item, by percentages
-rollout        one attempt at one prompt, and what is noted of it
+rollout        one attempt at one prompt, and its index entry
 agent_loop     ask the model, run tools, ask again; keep the chat, however it ended
 delegate       a tool that is an agent itself
 verifier       a user's function that scores rollouts

@@ -14,8 +14,8 @@ trim                shorten long tool results
 token_scale         how many tokens a message takes, cut or not
 rewrite             the message list after compression
 plan                choose what is cut and what is summarised
-result              the numbers of one compression
-compaction          compress one conversation
+result              the numbers of one trajectory
+compaction          compact one conversation
 
 Files with many conversations:
 

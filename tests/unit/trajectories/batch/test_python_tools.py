@@ -145,9 +145,9 @@ async def test_a_module_a_function_and_a_maker_are_toolsets() -> None:
 def test_what_is_no_tool_is_refused() -> None:
     def silent() -> None: ...
 
-    with pytest.raises(TypeError, match="silent: a tool without a docstring is one that no model knows how to use"):
+    with pytest.raises(TypeError, match="silent: a tool needs a docstring, from which the model learns how to use it"):
         toolset_from("x", silent)
-    with pytest.raises(TypeError, match="5 is not a function, so it is no tool"):
+    with pytest.raises(TypeError, match="5 is not a function, so it cannot be a tool"):
         toolset_from("x", [5])
     with pytest.raises(TypeError, match="x: there is no public function with a docstring in it"):
         toolset_from("x", types.ModuleType("empty"))

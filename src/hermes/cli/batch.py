@@ -144,7 +144,7 @@ def batch_command(
         ),
     ] = None,
     has_groups: Annotated[
-        bool, typer.Option("--graphs_by_item", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
+        bool, typer.Option("--groups", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
     ] = False,
     is_stored: Annotated[
         bool, typer.Option("--store", help="Keep every rollout as a session of the store too.", rich_help_panel=RUN)

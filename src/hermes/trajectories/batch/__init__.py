@@ -12,9 +12,9 @@ rollout        one attempt at one prompt, and its index entry
 agent_loop     ask the model, run tools, ask again; keep the chat, however it ended
 delegate       a tool that is an agent itself
 verifier       a user's function that scores rollouts
-run_files      file names, locks, and files that are written whole or not at all
+run_files      file names, the recipe, the lock, and replacing two files together
 run_folder     a run on disk: finished rollouts stay finished, even after `kill -9`
-writer         write rollouts to the run folder, several with one sync
+writer         write rollouts to the run folder, several at once
 item_changes   how the prompt file changed since the last time
 budget         when a run has spent enough
 runner         run many rollouts at once; stop in good order

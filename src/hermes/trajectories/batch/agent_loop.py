@@ -20,7 +20,7 @@ from hermes.trajectories.batch.tools import BatchToolResult, RolloutToolbox, Too
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 
 REASONING_SENT = "reasoning_sent"
-"""The key in a call's `extra` which says that the server took the earlier reasoning in the messages. Most servers ignore it."""
+"""The key in a call's `extra` which says that the server took the earlier reasoning in the messages. Most servers leave it out."""
 NOT_RUN = "Error: this was not done, because the conversation ended first."
 REFUSALS = frozenset({"content_filter", "refusal"})
 

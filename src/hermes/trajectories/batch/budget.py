@@ -30,7 +30,7 @@ class Budget:
     spent_tokens: int = 0
     finished: int = 0
     made: int = 0
-    """All rollouts that cost something, also those that are aside."""
+    """All rollouts that were made, also those that are aside."""
     under_way: int = 0
     reason: str = ""
     """Why the run has to stop."""

@@ -9,7 +9,7 @@ from hermes.trajectories.batch.run_folder import RunFolder
 
 
 class RolloutWriter:
-    """Writes rollouts to the run folder. Rollouts that end while the disk is busy are written together, with one sync."""
+    """Writes rollouts to the run folder. Rollouts that end while the disk is busy are written together."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder

@@ -12,7 +12,7 @@ timeout             time limits that can be paused
 turns               which messages stay together
 trim                shorten long tool results
 token_scale         how many tokens a message takes, cut or not
-rewrite             the message list after compression
+rewrite             the message list after compaction
 plan                choose what is cut and what is summarised
 result              the numbers of one trajectory
 compaction          compact one conversation

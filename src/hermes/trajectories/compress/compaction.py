@@ -174,7 +174,7 @@ def _apply_summaries(
 
 def _summary_message(cut: SummaryCut, summary: Summary, text: str, scale: TokenScale, *, has_notice: bool = True) -> dict[str, Any]:
     message = scale.shortest_stand_in(cut.turns)
-    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # a shorter text says less than the mark
+    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # a shorter text says less than `N turns left out.`
         message = scale.stand_in(text, has_notice=has_notice)
     side: dict[str, Any] = {SUMMARY_METADATA: {"how": summary.how, "turns": cut.turns, "tokens": cut.tokens}}
     if summary.chat is not None:

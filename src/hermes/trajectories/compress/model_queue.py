@@ -108,7 +108,7 @@ class ModelQueue:
                 raise
             except TimeoutError:
                 reason = f"nothing in {processing.per_trajectory_timeout:g} s"
-            except Exception as error:  # noqa: BLE001  # a model is a program of the user: the row must survive every error
+            except Exception as error:  # noqa: BLE001  # a model may be any code: the row must survive every error
                 reason = f"{type(error).__name__}: {error}"
             if reason:
                 done = ChunkOutcome()

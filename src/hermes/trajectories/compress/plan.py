@@ -6,7 +6,7 @@ The steps, from the gentlest to the harshest; the planner goes only as far as ne
     2. the middle is summarised from its start, up to the first end of a unit where the list fits
     3. the whole middle is summarised, and results whose call is protected are cut
     4. with `trim_protected`, tool results of protected turns are cut too
-    5. summaries get shorter than the settings ask for, down to a mark
+    5. summaries get shorter than the settings ask for, down to `N turns left out.`
     6. nothing helps: as in 3, and the result is flagged
 
 The plan is complete before a summariser is asked; `compaction` carries it out."""

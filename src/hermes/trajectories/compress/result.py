@@ -1,4 +1,4 @@
-"""The numbers of one compressed trajectory. Fields that hermes-agent's metrics have, have its names."""
+"""The numbers of one compressed trajectory. A field that hermes-agent's metrics have too has the same name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CompactionResult:
     tokens_estimated: bool = False
     """Whether tokens were estimated instead of counted."""
     first_off_policy: int | None = None
-    """Index, in the list as it is now, of the first changed message: answers after it were sampled in another context. None if none is."""
+    """Index of the first changed message, in the list as it is now: answers after it were sampled in another context. None: no change."""
 
     @property
     def off_policy_reason(self) -> str:

@@ -72,7 +72,7 @@ class CompressRun:
         return self._seconds_before + time.monotonic() - self._begun_at
 
     def write(self, chunk: Chunk, done: ChunkOutcome) -> None:
-        """Write the rows of the next chunk to the drafts, and now and then a checkpoint."""
+        """Write the rows of the next chunk to the drafts, and save a checkpoint every `checkpoint_every_s` seconds."""
         self._drafts.write(chunk, done.outcomes)
         self.totals.merge(done.totals)
         problems = [*done.problems, *([f"{chunk.name}: its last {len(chunk.broken):,} bytes are not JSON"] if chunk.broken else [])]

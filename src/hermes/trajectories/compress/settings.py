@@ -109,7 +109,7 @@ class ProcessingSettings:
     max_concurrent_requests: int = 50
     """How many summaries are asked for at once."""
     skip_under_target: bool = True
-    """Leave trajectories alone that fit. `false` summarises the whole middle of every trajectory."""
+    """Leave a trajectory alone if it fits. `false` summarises the whole middle of every trajectory."""
     save_over_limit: bool = True
     """Write a trajectory that is still too long with the others, flagged. `false` writes it to a separate file."""
     per_trajectory_timeout: float = 300.0

@@ -66,7 +66,7 @@ SETTINGS_NOT_COMPARED = frozenset(
         *("summarization.model", "summarization.api_key_env", "output.output_suffix", "metrics.output_file"),
     }
 )
-"""Settings that do not change the result, or that are compared in another way. A resumed run may change them."""
+"""Settings that do not change the rows, or that are compared in another way, such as the model."""
 
 
 class RowStatus(StrEnum):

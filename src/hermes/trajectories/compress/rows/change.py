@@ -57,7 +57,7 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
             continue
         count = ((message.get(METADATA) or {}).get(SUMMARY_METADATA) or {}).get("turns", 0)
         if at not in places or not 0 < count <= len(turns) - places[at]:
-            raise ValueError("the compressed conversation is no shorter form of the row")
+            raise ValueError("the compressed conversation is not a shorter form of the row")
         origins.append(None)
         at = turns[places[at] + count - 1].stop
     if at != len(before):
@@ -92,7 +92,7 @@ def replace_members(raw: bytes, members: Mapping[str, Any]) -> bytes:
     body = text.rstrip()
     known = members_of(body)
     if known is None:
-        raise ValueError("the row is no object any more")
+        raise ValueError("the row is not a JSON object")
     texts = {key: text for key, (_, text) in known.items()} | {key: _json(value, is_ascii=raw.isascii()) for key, value in members.items()}
     line = "{" + ", ".join(f"{_json(key, is_ascii=raw.isascii())}: {value}" for key, value in texts.items()) + "}"
     return (line + text[len(body) :]).encode()

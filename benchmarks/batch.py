@@ -166,7 +166,7 @@ async def measure(folder: Path, rollouts: int, kind: str, model: SamplingModel, 
     took = Took.now().since(began)
     assert not runner.reason, runner.reason
     if is_kept:
-        sums = statistics_of(placed.entry for placed in run.placed())
+        sums = statistics_of(placed.entry for placed in run.read_index())
         assert (sums.rollouts, dict(sums.outcomes)) == (rollouts, {"completed": rollouts})
     run.close()
     return took

@@ -334,7 +334,7 @@ async def test_an_overloaded_server_is_asked_again_and_a_wrong_key_stops_the_run
 async def test_a_budget_stops_the_run_and_says_how_to_go_on(house: House) -> None:
     ended = await house.batch("-n", 2, "--budget-tokens", 60)
     assert ended.code == 1
-    assert "go on with a higher --budget-tokens" in ended.complaints
+    assert "resume with a higher --budget-tokens" in ended.complaints
     done = len(house.entries())
     assert 0 < done < 6
     assert sum(entry["prompt_tokens"] + entry["completion_tokens"] for entry in house.entries()) <= 60
@@ -396,7 +396,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         (("--model", "claude-haiku"), "claude-haiku cannot be asked: anthropic has no key"),
         (("--tools", "mine:lok_up"), "--tools 'mine:lok_up': mine has no 'lok_up'"),
         (("--tools", "no_such"), "--tools 'no_such': there is no module 'no_such'; looked for it in "),
-        (("--tools", "mine:__name__"), "--tools 'mine:__name__': 'mine' is not a function, so it is no tool"),
+        (("--tools", "mine:__name__"), "--tools 'mine:__name__': 'mine' is not a function, so it cannot be a tool"),
         (("--tools", "mine:odd"), "--tools 'mine:odd': name 'Unheard' is not defined"),
         (("--model", "smollm2", "--subagents"), "smollm2 takes no tools; leave out --tools and --subagents, or choose another --model"),
         (("--tools", "mcp"), "the settings name no MCP server"),

@@ -45,7 +45,7 @@ from tests.fakes.vendors import Vendors, vendors
 
 SERVER = (sys.executable, str(Path(__file__).parents[1] / "unit" / "tools" / "mcp_server.py"))
 HELLO = SampleRequest(messages=[{"role": "user", "content": "hello"}], sample_id="run/a/0/0", sampling={"seed": 7}, max_tokens=20)
-ERRAND = RolloutContext("item", 0, 1, {"timezone": "Asia/Makassar"})
+CONTEXT = RolloutContext("item", 0, 1, {"timezone": "Asia/Makassar"})
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_the_concierge_works_for_a_user_of_each_rollout_who_is_forgotten(s
     async with open_batch_services(settings, "scripted") as ground, open_toolsets(ground, ["concierge"]) as toolsets:
         seen, tomorrow = [], f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M}"
         for _ in range(2):
-            async with open_rollout_tools(toolsets.values(), ERRAND) as box:
+            async with open_rollout_tools(toolsets.values(), CONTEXT) as box:
                 assert len(box.schemas) == 18
                 found = await box.run("c", "venue_search", json.dumps({"query": "sunset bar", "area": "Canggu"}), timeout_s=10)
                 noted = await box.run("c", "set_reminder", json.dumps({"text": "call mum", "at": tomorrow}), timeout_s=10)
@@ -211,7 +211,7 @@ async def test_mcp_servers_of_the_settings_are_toolsets(settings: Settings) -> N
     async with (
         open_batch_services(chosen, "scripted") as ground,
         open_toolsets(ground, ["mcp:small"]) as toolsets,
-        open_rollout_tools(toolsets.values(), ERRAND) as box,
+        open_rollout_tools(toolsets.values(), CONTEXT) as box,
     ):
         assert "small_add" in box.names
         result = await box.run("c", "small_add", json.dumps({"a": 2, "b": 3}), timeout_s=10)

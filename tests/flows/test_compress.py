@@ -234,14 +234,17 @@ def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(fo
     write(folder / "long.jsonl", [agent_row(index % 14, size=200, prompt_index=index) for index in range(800)])
     words = ("long.jsonl", "-t", 900, "--json", "--workers", 1)
     with start(folder, *words) as process:
-        wait_for(folder / ".long_compressed.jsonl.unfinished" / "journal.jsonl", process)
+        wait_for(folder / ".long_compressed.jsonl.unfinished" / "checkpoint.jsonl", process)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     if number is signal.SIGINT:
         assert (process.returncode, errors) == (130, "hermes: stopped; the same command goes on where it was\n")
     assert not (folder / "long_compressed.jsonl").exists()
     code, _, errors = run("long.jsonl", "-t", 800, "--json", "--workers", 1)
-    assert (code, "has compression.target_max_tokens 900, and now it is 800; go on with those, start over with --restart" in errors) == (
+    assert (
+        code,
+        "has compression.target_max_tokens 900, and now it is 800; resume it unchanged, start over with --restart" in errors,
+    ) == (
         2,
         True,
     )

@@ -34,7 +34,7 @@ class RolloutStore:
     async def catch_up(self) -> None:
         """Copy every rollout of the run that was not copied yet, and let nobody train on copies of those that were set aside since."""
         known = self._known()
-        for placed in self._folder.placed():
+        for placed in self._folder.read_index():
             if self._name(placed.entry) not in known:
                 await self._copy(placed.entry, MessageGraph.from_json(self._folder.graph_line(placed)))
         for entry in self._folder.entries_aside():

@@ -127,12 +127,12 @@ class UserToolset:
     box: Toolbox
 
     @asynccontextmanager
-    async def open(self, errand: RolloutContext) -> AsyncIterator[RolloutTools]:
+    async def open(self, context: RolloutContext) -> AsyncIterator[RolloutTools]:
         people, database, turn = self.ground.parts.people, self.ground.database, uuid4()
         async with database.begin() as tx:
             user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
         try:
-            language, zone = (_text_field(errand.row, name, usual) for name, usual in (("language", "en"), ("timezone", "UTC")))
+            language, zone = (_text_field(context.row, name, usual) for name, usual in (("language", "en"), ("timezone", "UTC")))
             yield UserTools(self.box, ToolUser(user.id, self.account, language, zone, turn, datetime.now(UTC)))
         finally:
             await asyncio.shield(self._forget(user.id))

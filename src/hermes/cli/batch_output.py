@@ -41,7 +41,7 @@ class BatchSummary:
 
 def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass_mark: float) -> BatchSummary:
     """Sum the whole run up."""
-    entries = (placed.entry for placed in folder.placed())
+    entries = (placed.entry for placed in folder.read_index())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
     told = {
         "run": folder.path.name,

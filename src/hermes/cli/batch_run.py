@@ -72,7 +72,7 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
     """Make the rollouts that are still to be made. Items in `without` get no new ones."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
-    for placed in folder.placed():
+    for placed in folder.read_index():
         order.budget.add(placed.entry)
     for entry in folder.entries_aside():
         order.budget.add(entry, is_finished=False)

@@ -262,10 +262,13 @@ def _report(finished: CompressReport, order: _CompressOrder) -> None:
     settings = order.settings
     files = {
         "output": (places.out, True),
-        "rejected": (places.beside("rejected"), summary["trajectories_rejected"]),
-        "over_limit": (places.beside("over_limit"), summary["trajectories_still_over_limit"] and not settings.processing.save_over_limit),
+        "rejected": (places.side_path("rejected"), summary["trajectories_rejected"]),
+        "over_limit": (
+            places.side_path("over_limit"),
+            summary["trajectories_still_over_limit"] and not settings.processing.save_over_limit,
+        ),
         "metrics": (places.metrics, settings.metrics.enabled),
-        "trajectories": (places.beside(TRAJECTORY_METRICS), settings.metrics.enabled and settings.metrics.per_trajectory),
+        "trajectories": (places.side_path(TRAJECTORY_METRICS), settings.metrics.enabled and settings.metrics.per_trajectory),
     }
     written = {name: str(file) for name, (file, is_written) in files.items() if is_written}
     if order.is_json:

@@ -1,8 +1,8 @@
-"""The agent loop: ask, run the tools that were asked for, ask again, until there is an answer or no going on.
+"""The agent loop: ask the model, run the tools that it calls, ask again, until it answers or the loop must end.
 
-    prepare → the model → commit, with how it was sampled → its tool calls, all at once, their results in order → …
+    prepare → ask the model → commit, with how it was sampled → run its tool calls, all at once, their results in order → …
 
-Whatever a chat is when it ends, on its own or because somebody cancels it, is in its graph: no call of a tool is left without a result."""
+When a chat ends or is cancelled, its graph holds everything so far, and every tool call has a result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hermes.trajectories.batch.tools import BatchToolResult, RolloutToolbox, Too
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 
 REASONING_SENT = "reasoning_sent"
-"""In a call's `extra`: the server took the earlier reasoning that the messages had. Most leave it out."""
+"""The key in a call's `extra` which says that the server took the earlier reasoning in the messages. Most servers leave it out."""
 NOT_RUN = "Error: this was not done, because the conversation ended first."
 REFUSALS = frozenset({"content_filter", "refusal"})
 
 Delegate = Callable[["RolloutChat", int, Mapping[str, Any]], Awaitable[BatchToolResult]]
-"""Hand a task on to another agent, by its call's place and the call; that one's own chat goes to the `asides`."""
+"""Give a task to a subagent: takes the chat, the call's place and the call. The subagent's chat goes to `subagent_chats`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class ChatEnding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutAgent:
-    """Whoever talks in a chat: a model with tools, as a recipe says."""
+    """A model with tools, configured by a recipe."""
 
     model: SamplingModel
     recipe: BatchRecipe
     pace: BatchPace
     tools: RolloutToolbox
-    tally: RolloutUsage
+    usage: RolloutUsage
     delegate: Delegate | None = None
     delegate_schema: Mapping[str, Any] | None = None
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -56,26 +56,26 @@ class RolloutAgent:
 
 @dataclass(slots=True)
 class RolloutChat:
-    """A conversation under way."""
+    """A conversation of an agent."""
 
     graph: MessageGraph
     sample_id: str
-    """What its samples' names begin with."""
+    """How the sample ids of its answers begin."""
     seed: int | None = None
     depth: int = 0
-    """How many agents delegated before this one."""
+    """How many agents are above this one."""
     subagent_chats: dict[int, MessageGraph] = field(default_factory=dict)
-    """The chats of agents that calls were delegated to, by the call's place among its message's calls, as far as they got."""
+    """The chats of subagents, finished or not, by the place of the delegating call in its message."""
     asked: int = 0
-    """How often the model was asked here."""
+    """How often the model answered in this chat."""
 
 
 async def converse(chat: RolloutChat, agent: RolloutAgent) -> ChatEnding:
-    """Let an agent talk until it has an answer. Raises ModelFailed only where no request would be answered any more (`is_spent`)."""
+    """Run an agent until it has an answer. Raises ModelFailed only if no further request would be answered (`is_spent`)."""
     try:
         for _ in range(agent.recipe.max_turns):
             if is_cancelled():
-                raise asyncio.CancelledError  # a tool, or the model's client, has kept it to itself
+                raise asyncio.CancelledError  # a tool, or the model's client, has swallowed the CancelledError
             try:
                 sampled = await ask_model(chat, agent)
             except ModelFailed as failed:
@@ -99,7 +99,7 @@ async def converse(chat: RolloutChat, agent: RolloutAgent) -> ChatEnding:
 
 
 async def ask_model(chat: RolloutChat, agent: RolloutAgent) -> SampledMessage:
-    """Ask the model once, however often it takes, and commit what it said. Raises ModelFailed."""
+    """Get one answer of the model, with retries, and commit it to the graph. Raises ModelFailed."""
     recipe = agent.recipe
     turn = chat.graph.prepare(agent.schemas or None, recipe.ephemeral, recipe.keep_reasoning)
     seed = {"seed": chat.seed} if recipe.is_seeded and chat.seed is not None else {}
@@ -113,7 +113,7 @@ async def ask_model(chat: RolloutChat, agent: RolloutAgent) -> SampledMessage:
     )
     sampled = await sample_with_retries(request, agent)
     chat.asked += 1
-    agent.tally.count(sampled)
+    agent.usage.count(sampled)
     if recipe.keep_reasoning != "none" and not (sampled.call.extra or {}).get(REASONING_SENT):
         turn = Turn(turn.nodes, replace(turn.overlay, keep_reasoning="none"), turn.seed)
     chat.graph.commit(turn, sampled.message, sampled.call)
@@ -121,7 +121,7 @@ async def ask_model(chat: RolloutChat, agent: RolloutAgent) -> SampledMessage:
 
 
 async def sample_with_retries(request: SampleRequest, agent: RolloutAgent) -> SampledMessage:
-    """Ask again after what may pass, a little later each time. Raises ModelFailed."""
+    """Ask the model, and ask again after a failure that is not final, with growing delays. Raises ModelFailed."""
     pace = agent.pace
     for tried in range(pace.retries + 1):
         try:
@@ -129,27 +129,27 @@ async def sample_with_retries(request: SampleRequest, agent: RolloutAgent) -> Sa
         except ModelFailed as failed:
             if failed.is_final or tried == pace.retries:
                 raise
-        agent.tally.retries += 1
+        agent.usage.retries += 1
         # Full jitter: after an outage every rollout wakes at once, and equal delays make them collide again.
         await agent.sleep(random.uniform(0, min(pace.max_backoff_s, pace.backoff_s * 2**tried)))  # noqa: S311  # no secret
     raise AssertionError("unreachable")
 
 
 async def run_calls(chat: RolloutChat, agent: RolloutAgent, calls: Sequence[Mapping[str, Any]]) -> list[BatchToolResult]:
-    """Run calls of tools, all at once. Where one raises, the others are cut off and have ended too when this raises."""
+    """Run tool calls, all at once. If one raises, the others are cancelled, and have ended when this raises."""
     running = [asyncio.create_task(run_call(chat, agent, at, call)) for at, call in enumerate(calls)]
     try:
         return await asyncio.gather(*running)
     except BaseException:
         for task in running:
             task.cancel()
-        # What agents below have sampled is in the chat only after they ended.
+        # The samples of subagents are in the chat only after their calls have ended.
         await asyncio.gather(*running, return_exceptions=True)
         raise
 
 
 async def run_call(chat: RolloutChat, agent: RolloutAgent, at: int, call: Mapping[str, Any]) -> BatchToolResult:
-    """Run one call of a tool; whatever is wrong with it is told to the model, and counted."""
+    """Run one tool call and count its outcome. An error becomes a text for the model."""
     function = call.get("function") or {}
     name, text = str(function.get("name") or ""), function.get("arguments")
     text = text if isinstance(text, str) else ""
@@ -158,19 +158,19 @@ async def run_call(chat: RolloutChat, agent: RolloutAgent, at: int, call: Mappin
     else:
         result = await agent.tools.run(call_id_of(call), name, text, timeout_s=agent.pace.tool_timeout_s)
     known = result.outcome is not ToolOutcome.UNKNOWN
-    agent.tally.count_tool(name if known else "(unknown)", result.outcome)
+    agent.usage.count_tool(name if known else "(unknown)", result.outcome)
     return result
 
 
 def tool_message(chat: RolloutChat, at: int, call: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """A result as the message that answers a call, with the chat that led to it, where there was one."""
+    """Return the message with a call's result, and with the chat of its subagent, if it had one."""
     message: dict[str, Any] = {"role": "tool", "tool_call_id": call_id_of(call), "content": text}
-    aside = chat.subagent_chats.pop(at, None)
-    return message if aside is None else {**message, "metadata": {"chat": aside}}
+    subagent_chat = chat.subagent_chats.pop(at, None)
+    return message if subagent_chat is None else {**message, "metadata": {"chat": subagent_chat}}
 
 
 def answer_open_calls(chat: RolloutChat) -> None:
-    """Answer the calls that have no result: the conversation ended before they were run, or while they were."""
+    """Add a result for calls that have none: the conversation ended before they ran, or while they ran."""
     if not len(chat.graph):
         return
     last = chat.graph[-1]
@@ -179,7 +179,7 @@ def answer_open_calls(chat: RolloutChat) -> None:
 
 
 def calls_of(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The tool calls of an assistant's message."""
+    """Return the tool calls of an assistant's message."""
     return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
 

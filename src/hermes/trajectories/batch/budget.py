@@ -1,5 +1,5 @@
-"""When a run has spent enough. It counts the whole run, also what lies aside, and looks ahead: what is under way will cost about what
-rollouts cost so far, and nothing is begun that would go beyond the limit. The first one of a run goes alone, to see what one costs."""
+"""When a run has spent enough. The budget counts the whole run, also rollouts that are aside, and looks ahead: it expects each rollout
+under way to cost the average so far, and begins none that would exceed the limit. The first one runs alone, to learn its cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class BudgetDecision(StrEnum):
 
     GO = "go"
     WAIT = "wait"
-    """Until one of those under way has ended: then one knows more."""
+    """Ask again when a rollout under way has ended: then the average is better known."""
     STOP = "stop"
 
 
 @dataclass(slots=True)
 class Budget:
-    """What a run may cost; None for no limit."""
+    """The limits of a run, None for no limit, and what it has spent."""
 
     micro_usd: int | None = None
     tokens: int | None = None
@@ -30,23 +30,23 @@ class Budget:
     spent_tokens: int = 0
     finished: int = 0
     made: int = 0
-    """All that anything was spent on: also what lies aside."""
+    """All rollouts that were made, also those that are aside."""
     under_way: int = 0
     reason: str = ""
-    """Why the run should stop."""
+    """Why the run has to stop."""
 
     def begin(self) -> BudgetDecision:
-        """Say whether a rollout may begin; if so it is under way."""
-        verdicts = {self._verdict(*side) for side in self._sides()}
-        if BudgetDecision.STOP in verdicts:
+        """Decide whether a rollout may begin; on GO it counts as under way."""
+        decisions = {self._decide(*limit) for limit in self._limits()}
+        if BudgetDecision.STOP in decisions:
             return BudgetDecision.STOP
-        if BudgetDecision.WAIT in verdicts:
+        if BudgetDecision.WAIT in decisions:
             return BudgetDecision.WAIT
         self.under_way += 1
         return BudgetDecision.GO
 
     def end(self) -> None:
-        """Note that a rollout is not under way any more."""
+        """Count a rollout as no longer under way."""
         self.under_way -= 1
 
     def add(self, entry: RolloutEntry, *, is_finished: bool = True) -> None:
@@ -56,7 +56,7 @@ class Budget:
         self.spent_micro_usd += entry.micro_usd
         self.spent_tokens += entry.tokens
 
-    def _verdict(self, limit: int | None, spent: int, reason: str) -> BudgetDecision:
+    def _decide(self, limit: int | None, spent: int, reason: str) -> BudgetDecision:
         if limit is None:
             return BudgetDecision.GO
         each = spent / self.made if self.made else 0.0
@@ -67,10 +67,18 @@ class Budget:
         self.reason = reason
         return BudgetDecision.STOP
 
-    def _sides(self) -> tuple[tuple[int | None, int, str], ...]:
+    def _limits(self) -> tuple[tuple[int | None, int, str], ...]:
         usd = f"{self.spent_micro_usd / MICRO_PER_USD:,.4f} of {(self.micro_usd or 0) / MICRO_PER_USD:,.4f} USD are spent"
         tokens = f"{self.spent_tokens:,} of {self.tokens or 0:,} tokens are used"
         return (
-            (self.micro_usd, self.spent_micro_usd, f"{usd}, and the next rollout would go beyond; go on with a higher --budget-usd"),
-            (self.tokens, self.spent_tokens, f"{tokens}, and the next rollout would go beyond; go on with a higher --budget-tokens"),
+            (
+                self.micro_usd,
+                self.spent_micro_usd,
+                f"{usd}, and the next rollout would exceed the budget; resume with a higher --budget-usd",
+            ),
+            (
+                self.tokens,
+                self.spent_tokens,
+                f"{tokens}, and the next rollout would exceed the budget; resume with a higher --budget-tokens",
+            ),
         )

@@ -1,6 +1,6 @@
-"""A tool that is an agent itself: it gets a task, works on it in a chat of its own, and its last word is the result.
+"""A tool that is an agent itself: it gets a task, works on it in its own chat, and its last message is the result.
 
-Its chat is attached to the result (`metadata["chat"]`), to any depth: what was sampled there is training data too, in the same rollout."""
+Its chat is attached to the result (`metadata["chat"]`), to any depth: its samples are training data too, in the same rollout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA: Mapping[str, Any] = FrozenDict(
 
 
 def with_subagents(agent: RolloutAgent, system: str | None, depth: int = 0) -> RolloutAgent:
-    """The same agent, able to delegate as deep as its recipe allows. `system` is what every agent of the rollout is told."""
+    """Return the agent with the tool `delegate`, if the recipe allows subagents at this depth. Every subagent gets the message `system`."""
     if depth >= agent.recipe.subagent_depth:
         return replace(agent, delegate=None, delegate_schema=None)
 
@@ -42,7 +42,7 @@ def with_subagents(agent: RolloutAgent, system: str | None, depth: int = 0) -> R
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
             return BatchToolResult(ToolOutcome.BAD_ARGUMENTS, "Error: task is missing; say what to do")
-        number, agent.tally.subagents = agent.tally.subagents, agent.tally.subagents + 1
+        number, agent.usage.subagents = agent.usage.subagents, agent.usage.subagents + 1
         head = [{"role": "system", "content": system}] if system else []
         below = RolloutChat(
             MessageGraph([*head, {"role": "user", "content": task}], seed=f"{chat.sample_id}/sub{number}"),
@@ -53,17 +53,18 @@ def with_subagents(agent: RolloutAgent, system: str | None, depth: int = 0) -> R
         try:
             ended = await converse(below, with_subagents(agent, system, depth + 1))
         finally:
-            chat.subagent_chats[at] = below.graph  # also when it is cancelled: what was sampled there is kept
+            chat.subagent_chats[at] = below.graph  # also when it is cancelled: its samples are kept
         return subagent_result(below.graph, ended)
 
     return replace(agent, delegate=delegate, delegate_schema=SCHEMA)
 
 
 def subagent_result(graph: MessageGraph, ended: ChatEnding) -> BatchToolResult:
-    """What the agent above is told."""
+    """Return the tool result for the agent that delegated."""
     content = next((message.get("content") for message in reversed(graph[:]) if message["role"] == "assistant"), None)
-    said = content if isinstance(content, str) else ""
+    last_text = content if isinstance(content, str) else ""
     if ended.outcome is RolloutOutcome.COMPLETED:
-        return BatchToolResult(ToolOutcome.DONE, said or "(The agent said nothing.)")
+        return BatchToolResult(ToolOutcome.DONE, last_text or "(The agent said nothing.)")
     why = f"{ended.outcome}: {ended.reason}" if ended.reason else ended.outcome.value
-    return BatchToolResult(ToolOutcome.FAILED, f"Error: the agent did not finish ({why})." + (f" It said last: {said}" if said else ""))
+    ending = f" It said last: {last_text}" if last_text else ""
+    return BatchToolResult(ToolOutcome.FAILED, f"Error: the agent did not finish ({why}).{ending}")

@@ -1,8 +1,8 @@
-"""Which toolsets an item gets: each of them is drawn on its own, by its own percentage. All rollouts of an item get the same, so that their
+"""Draw the toolsets of an item: each one independently, by its own percentage. All rollouts of an item get the same toolsets, so that their
 rewards can be compared.
 
     toolsets: {concierge: 80, my_tools: 50}
-    least: 1            # draw at least so many: where chance gives fewer, the likeliest are added"""
+    least: 1            # at least so many: if fewer are drawn, those with the highest percentages are added"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
     has_yaml = True
 
 NAMED_PERCENTAGES: Mapping[str, float] = {"all": 100, "balanced": 50, "minimal": 20}
-"""Distributions by name: so many percent for each of the toolsets that were asked for."""
+"""Distributions by name: the percentage for each toolset of `--tools`."""
 FILE_KEYS = ("toolsets", "least")
 
 
@@ -37,8 +37,8 @@ class Distribution:
     least: int = 0
 
     def draw(self, seed: int, item: str) -> tuple[str, ...]:
-        """Return what an item gets, in the order of the distribution: the same for the same seed and item."""
-        chance = random.Random(seed_of(seed, item, "toolsets"))  # noqa: S311  # to be repeatable, and no secret
+        """Return the toolsets of an item, in the order of the distribution: the same for the same seed and item."""
+        chance = random.Random(seed_of(seed, item, "toolsets"))  # noqa: S311  # must be repeatable, and is no secret
         drawn = {name for name, percent in self.toolsets.items() if chance.random() * 100 < percent}
         likeliest = sorted(self.toolsets, key=lambda name: -self.toolsets[name])
         for name in likeliest:
@@ -52,17 +52,17 @@ class Distribution:
 
 
 def all_toolsets(toolsets: Sequence[str]) -> Distribution:
-    """Every item gets all of them."""
+    """Return a distribution that gives every item all toolsets."""
     return Distribution(dict.fromkeys(toolsets, 100.0))
 
 
 def read_distribution(text: str, asked_for: Sequence[str]) -> Distribution:
-    """Read a distribution: a name, which spreads over the toolsets that were asked for, or a file, to which these are added as certain.
+    """Read a distribution: a name, which applies to the toolsets of `--tools`, or a file, to which those are added with 100 percent.
 
-    Raises SettingsError."""
+    Raises TrajectorySettingsError."""
     if text in NAMED_PERCENTAGES:
         if not asked_for:
-            raise TrajectorySettingsError(f"--distribution {text} spreads over what --tools names; name some, or give a file")
+            raise TrajectorySettingsError(f"--distribution {text} applies to the toolsets of --tools; name some, or give a file")
         return Distribution(dict.fromkeys(asked_for, float(NAMED_PERCENTAGES[text])))
     file = Path(text)
     if not file.is_file():

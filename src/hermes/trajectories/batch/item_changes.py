@@ -1,4 +1,4 @@
-"""What became of the prompts since a run was last worked on: an edited file is noticed before anything is paid for twice, or mixed up."""
+"""Compare the prompt file with the run: an edited file is noticed before rollouts are paid for twice or mixed up."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hermes.trajectories.batch.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class ItemChanges:
-    """Items by name."""
+    """The names of the items that changed since the run last read the prompt file."""
 
     new: tuple[str, ...] = ()
-    """Not there the last time."""
+    """Items that were not in the file the last time."""
     changed: tuple[str, ...] = ()
-    """They have rollouts, made of another row."""
+    """Items with rollouts whose row was different then."""
     removed: tuple[str, ...] = ()
-    """They have rollouts, and are not in the file any more."""
+    """Items with rollouts that are not in the file any more."""
 
     @property
     def stale(self) -> frozenset[str]:
-        """The items whose rollouts were made of what is no longer in the file."""
+        """The items whose rollouts were made from a row that is no longer in the file."""
         return frozenset((*self.changed, *self.removed))
 
 
 def changes_since(folder: RunFolder, items: Mapping[str, str]) -> ItemChanges:
-    """Compare the items of a file, by name and digest, with what the run was last given and with what it made."""
+    """Compare the items of a file (digest by name) with the items that the run last read, and with its rollouts."""
     before = _read_names(folder.file(DATASET))
     return ItemChanges(
         new=() if before is None else tuple(name for name in items if name not in before),
@@ -39,15 +39,15 @@ def changes_since(folder: RunFolder, items: Mapping[str, str]) -> ItemChanges:
 
 
 def record_items(folder: RunFolder, items: Mapping[str, str]) -> None:
-    """Note what the run is given now."""
+    """Record which items the run has now."""
     folder.write(DATASET, (json.dumps([name, digest]) + "\n" for name, digest in items.items()))
 
 
-def list_some(names: Iterable[str], most: int = 3) -> str:
-    """A few names, and how many more."""
+def list_some(names: Iterable[str], max_names: int = 3) -> str:
+    """Return a few names, and how many more there are."""
     known = list(names)
-    more = f" and {len(known) - most:,} more" if len(known) > most else ""
-    return ", ".join(known[:most]) + more
+    more = f" and {len(known) - max_names:,} more" if len(known) > max_names else ""
+    return ", ".join(known[:max_names]) + more
 
 
 def _read_names(file: Path) -> frozenset[str] | None:

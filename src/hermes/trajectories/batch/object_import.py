@@ -1,4 +1,4 @@
-"""What somebody names on a command line: `module`, or `module:name`, looked for in the folder they stand in too."""
+"""Import what the user names on the command line: `module` or `module:name`. The current folder is searched too."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hermes.trajectories.errors import TrajectorySettingsError
 
 
 def import_object(text: str, what: str) -> Any:
-    """Return the module, or what it has under a name. Raises SettingsError; `what` says what it was wanted for."""
+    """Return the module, or its object with the given name. Raises TrajectorySettingsError; `what` says in it what the object is for."""
     module, _, name = text.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)  # a command that is installed does not look where one stands, and that is where one's own modules are
+        sys.path.insert(0, here)  # Python does not search the current folder for an installed command, but the user's modules are there
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = f"there is no module {error.name!r}" if error.name else str(error)
         raise TrajectorySettingsError(f"{what} {text!r}: {missing}; looked for it in {here} and among the installed packages") from None
-    except Exception as error:  # somebody's module: whatever it raises when it is loaded is said in one line
+    except Exception as error:  # a module of the user: any error while it is loaded becomes one line
         raise TrajectorySettingsError(f"{what} {text!r}: {module} cannot be loaded: {type(error).__name__}: {error}") from error
     for part in name.split(".") if name else ():
         if not hasattr(found, part):

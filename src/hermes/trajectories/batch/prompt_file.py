@@ -1,6 +1,6 @@
-"""Prompts out of a JSONL file. An item is named by its `id`, or by its content: so it is found again when lines around it come and go.
+"""Read prompts from a JSONL file. An item is named by its `id`, or by its content: so its name stays when other lines are added or removed.
 
-Two equal rows without ids are two items; the second one is named `…-2`. Reads the file as often as it is asked, a line at a time."""
+Two equal rows without ids are two items; the second is named `…-2`. Each iteration reads the file again, one line at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.trajectories.errors import SourceError
 
 PROMPT_FIELD = "prompt"
 ITEM_FIELDS = ("id", "system", "cwd")
-"""The fields that mean something here, beside the prompt. Everything else is for tools and verifiers."""
+"""The fields that batch runs use, beside the prompt. All other fields are for tools and verifiers."""
 NAME_LENGTH = 16
 
 
@@ -27,29 +27,29 @@ class PromptItem:
 
     id: str
     digest: str
-    """Of the whole row: an item whose row changed is another one, whatever it is called."""
+    """The digest of the whole row: an item whose row changed is another item, even under the same name."""
     line: int
     messages: Sequence[Mapping[str, Any]] = field(repr=False)
     row: Mapping[str, Any] = field(repr=False)
-    """As it stands in the file."""
+    """The row as it is in the file."""
     system: str | None = None
     cwd: str | None = None
 
     @property
     def rest(self) -> dict[str, Any]:
-        """What the row says beyond its prompt."""
+        """The fields of the row that batch runs do not use."""
         return {name: value for name, value in self.row.items() if name not in (*ITEM_FIELDS, PROMPT_FIELD)}
 
 
 class PromptFile:
-    """The items of a file."""
+    """The items of a prompt file."""
 
     def __init__(self, file: Path, *, prompt: str = PROMPT_FIELD) -> None:
         """`prompt` names the field that holds the prompt."""
         self.file, self._prompt = file, prompt
 
     def __iter__(self) -> Iterator[PromptItem]:
-        """Yield every item in its order; raise SourceError for a line that is none."""
+        """Yield every item in its order; raise SourceError for a line that is not a valid item."""
         seen: Counter[str] = Counter()
         lines: dict[str, int] = {}
         with self.file.open("rb") as file:
@@ -58,7 +58,7 @@ class PromptFile:
                     continue
                 item = self._item(line, number, seen)
                 if item.id in lines:
-                    self._refuse(number, f"the id {item.id!r} is that of line {lines[item.id]} too; give each row its own, or none")
+                    self._refuse(number, f"the id {item.id!r} is also the id of line {lines[item.id]}; give each row its own id, or none")
                 lines[item.id] = number
                 yield item
 
@@ -98,9 +98,9 @@ class PromptFile:
             self._refuse(number, f"expected an object with {self._prompt!r}{has}")
         try:
             canonical(row).decode("ascii").encode()
-            MessageGraph([{"role": "user", "content": "", "metadata": row}])  # so that a row can be kept beside its messages
+            MessageGraph([{"role": "user", "content": "", "metadata": row}])  # checks that the graph can keep the row as metadata
         except (MessageError, ValueError) as error:
-            self._refuse(number, f"nothing that can be kept ({error})")
+            self._refuse(number, f"this row cannot be stored ({error})")
         return row
 
     def _messages(self, row: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -123,4 +123,4 @@ class PromptFile:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -1,12 +1,12 @@
-"""Tools that are plain Python functions: name, signature and docstring are what a model is told.
+"""Tools that are plain Python functions: the model sees name, signature and docstring.
 
     def add(a: int, b: Annotated[int, "What to add."] = 1) -> int:
         \"""Add two numbers.\"""
 
     python_toolset("adding", [add])
 
-Functions may be sync (they run in a thread) or async; what they return is a text, or becomes one as JSON. What they raise is told to the
-model. A class is a toolset with a memory: each rollout has an instance of its own, and its methods are the tools."""
+Functions may be sync (they run in a thread) or async. A result that is not a text is sent as JSON. The model sees the errors that they
+raise. A class is a toolset with state: each rollout has its own instance, and the methods are the tools."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ JSON_TYPES: Mapping[Any, Mapping[str, Any]] = {
     dict: {"type": "object"},
     Any: {},
 }
-CONTEXT_PARAMETER = "errand"
+CONTEXT_PARAMETER = "context"
 
 
 def toolset_from(name: str, found: Any) -> Toolset:
-    """Make a toolset of what a module has under a name. Raises TypeError or NameError, in one line that says what is wrong.
+    """Return a toolset for an object that the user named. Raises TypeError or NameError with one line that says what is wrong.
 
-    Taken are: a function (one tool), a list of functions, a module (its public functions), a class (an instance for each rollout, its
-    public methods are the tools), a function with the one parameter `errand` (called for each rollout, returns any of these), and whatever
-    has `open` as Toolset has."""
+    The object may be a function (one tool), a list of functions, a module (its public functions), a class (one instance for each rollout,
+    whose public methods are the tools), a function with the one parameter `context` (called for each rollout, returns any of these), or an
+    object with the method `open` of Toolset."""
     if callable(getattr(found, "open", None)) and not isinstance(found, type | types.ModuleType):
         return RenamedToolset(name, found.open)
     if isinstance(found, type):
@@ -51,18 +51,18 @@ def toolset_from(name: str, found: Any) -> Toolset:
     made = functions_of(found)
     if not made:
         raise TypeError(f"{name}: there is no public function with a docstring in it")
-    FunctionTools(made)  # now, so that what is no tool is said before anything is asked
+    FunctionTools(made)  # checked now, so that an error is raised before the model is asked
     return PythonToolset(name, lambda _: made)
 
 
 def python_toolset(name: str, functions: Sequence[Callable[..., Any]]) -> Toolset:
-    """A toolset of some functions."""
+    """Return a toolset of some functions."""
     return toolset_from(name, list(functions))
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedToolset:
-    """Somebody's own toolset, under the name that it was asked for."""
+    """A user's own toolset, under the name that the user gave on the command line."""
 
     name: str
     open: Callable[[RolloutContext], Any]
@@ -70,14 +70,14 @@ class RenamedToolset:
 
 @dataclass(frozen=True, slots=True)
 class PythonToolset:
-    """A toolset whose tools are made anew for each rollout, out of what `make` returns."""
+    """A toolset whose tools come from what `make` returns for each rollout."""
 
     name: str
     make: Callable[[RolloutContext], Any]
 
     @asynccontextmanager
-    async def open(self, errand: RolloutContext) -> AsyncIterator[RolloutTools]:
-        made = self.make(errand)
+    async def open(self, context: RolloutContext) -> AsyncIterator[RolloutTools]:
+        made = self.make(context)
         made = await made if isinstance(made, Awaitable) else made
         try:
             yield FunctionTools(functions_of(made))
@@ -105,7 +105,7 @@ class FunctionTools:
 
 
 def functions_of(found: Any) -> dict[str, Callable[..., Any]]:
-    """The functions that are tools, by name. Raises TypeError for something that has none."""
+    """Return the functions that are tools, by name. Raises TypeError for an object that has none."""
     if isinstance(found, Mapping):
         return {str(name): _check_tool(function) for name, function in found.items()}
     if isinstance(found, list | tuple):
@@ -114,7 +114,7 @@ def functions_of(found: Any) -> dict[str, Callable[..., Any]]:
         return {_check_tool(found).__name__: found}
     is_module = isinstance(found, types.ModuleType)
     if not is_module and type(found).__module__ == "builtins":
-        raise TypeError(f"{found!r} is not a function, so it is no tool")
+        raise TypeError(f"{found!r} is not a function, so it cannot be a tool")
     named = inspect.getmembers(found, inspect.isroutine)
     own = [
         (name, function)
@@ -128,7 +128,7 @@ def functions_of(found: Any) -> dict[str, Callable[..., Any]]:
 
 
 def schema_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """What a model is told of a function."""
+    """Return the schema of a function that a model sees."""
     hints = get_type_hints(function, include_extras=True)
     parameters = _parameters(function)
     shown: dict[str, Any] = {
@@ -144,7 +144,7 @@ def schema_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFunction:
-    """A function by its name; a method is the same one in every instance."""
+    """A function and its name, as a cache key; a method is equal for every instance."""
 
     name: str
     function: Callable[..., Any]
@@ -158,7 +158,7 @@ class NamedFunction:
 
 @lru_cache(512)
 def _frozen_schema(known: NamedFunction) -> Mapping[str, Any]:
-    """A schema that graphs take as it is: every rollout sends and records it."""
+    """Return a frozen schema, which graphs record without a copy: every rollout sends and records it."""
     return FrozenDict(freeze_items(schema_of(known.name, known.function), known.name))
 
 
@@ -167,7 +167,7 @@ def _unbound(function: Callable[..., Any]) -> Any:
 
 
 def type_schema(hint: Any) -> dict[str, Any]:
-    """A type as JSON schema; one that JSON does not know is anything."""
+    """Return the JSON schema of a type; a type that JSON does not know allows any value."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         texts = [note for note in inner[1:] if isinstance(note, str)]
@@ -184,7 +184,7 @@ def type_schema(hint: Any) -> dict[str, Any]:
 
 
 def check_arguments(function: Callable[..., Any], call: BatchToolCall) -> None:
-    """Raise ToolFailed for arguments that a function does not take, in words that a model can act on."""
+    """Raise ToolFailed if the arguments do not fit the function, with a text that the model can act on."""
     parameters = _parameters(function)
     known = [each.name for each in parameters]
     takes = f"; it takes {', '.join(known)}" if known else "; it takes none"
@@ -196,17 +196,17 @@ def check_arguments(function: Callable[..., Any], call: BatchToolCall) -> None:
         raise ToolFailed(f"{call.name}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{takes}")
 
 
-def _make_instance(kind: type, errand: RolloutContext) -> Any:
-    """An instance of a class, told of its errand if it wants to know."""
-    wants = any(each.kind is not inspect.Parameter.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
-    return kind(errand) if wants else kind()
+def _make_instance(kind: type, context: RolloutContext) -> Any:
+    """Return an instance of a class; the constructor gets the context if it takes an argument."""
+    takes_context = any(each.kind is not inspect.Parameter.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
+    return kind(context) if takes_context else kind()
 
 
 def _check_tool(function: Any) -> Any:
     if not inspect.isroutine(function):
-        raise TypeError(f"{function!r} is not a function, so it is no tool")
+        raise TypeError(f"{function!r} is not a function, so it cannot be a tool")
     if not inspect.getdoc(function):
-        raise TypeError(f"{function.__name__}: a tool without a docstring is one that no model knows how to use")
+        raise TypeError(f"{function.__name__}: a tool needs a docstring, from which the model learns how to use it")
     return function
 
 

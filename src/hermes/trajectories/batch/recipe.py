@@ -1,7 +1,7 @@
 """What a rollout is made with, and how fast a run goes.
 
-The recipe is part of what a run *is*: a run that goes on with another recipe would be two runs in one folder. The pace is not: one may
-hurry, wait longer or spend more the next day."""
+The recipe belongs to the run: resumed with another recipe it would be two runs in one folder. The pace does not: a user may resume a
+run with more rollouts at once, longer timeouts or a larger budget."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class BatchRecipe:
     is_seeded: bool = True
     """Whether the model is sent a seed: the same for the same run, item and rollout."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """temperature, top_p, … as they are sent."""
+    """temperature, top_p, … as they are sent to the model."""
     max_tokens: int | None = None
-    """Of one answer; None leaves it to the model's own settings."""
+    """The longest answer; None leaves it to the model's own settings."""
     max_turns: int = 10
-    """How often the model is asked in one chat."""
+    """How often the model is asked at most in one chat."""
     system: str | None = None
-    """For items that have none of their own."""
+    """The system message for items that have none."""
     ephemeral: str | None = None
-    """Sent with every request, joined to the system message; not a part of the conversation."""
+    """Text that is sent with every request, joined to the system message; not part of the conversation."""
     prefill: Sequence[Mapping[str, Any]] = ()
-    """Messages between the system message and the prompt. They are a part of the conversation."""
+    """Messages between the system message and the prompt. They are part of the conversation."""
     keep_reasoning: KeepReasoning = "current_turn"
-    """Which earlier reasoning is sent again, where the server takes it."""
+    """Which earlier reasoning is sent again, if the server takes it."""
     toolsets: Distribution = field(default_factory=Distribution)
     subagent_depth: int = 0
-    """How deep agents may delegate; 0: not at all."""
+    """How deep agents may delegate; 0: never."""
     verify: str | None = None
-    """The name of what scores rollouts."""
+    """The name of the function that scores rollouts."""
 
     def messages(self, item: PromptItem) -> list[Mapping[str, Any]]:
-        """What a rollout begins with."""
+        """Return the messages that a rollout begins with."""
         head, *rest = item.messages
         if head["role"] in ("system", "developer"):
             return [head, *self.prefill, *rest]
@@ -53,7 +53,7 @@ class BatchRecipe:
         return [*([{"role": "system", "content": system}] if system else []), *self.prefill, head, *rest]
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as JSON values; texts that may be long or private are given by their digests."""
+        """Return the recipe as JSON values; texts that may be long or private are replaced by their digests."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         plain["toolsets"] = self.toolsets.to_dict()
         plain["sampling"] = dict(self.sampling)
@@ -65,20 +65,20 @@ class BatchRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPace:
-    """How a run goes about its work. May be another one each time."""
+    """How fast a run goes. Each process that works on the run may have another pace."""
 
     concurrency: int = 8
     """Rollouts at once."""
     timeout_s: float = 600.0
-    """For one rollout with all of its turns, tools and retries."""
+    """For one rollout with all its turns, tools and retries."""
     call_timeout_s: float | None = None
-    """For one answer of the model; None: as the model's own settings say."""
+    """For one answer of the model; None leaves it to the model's own settings."""
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 60.0
     retries: int = 3
     """How often a failed call of the model is repeated."""
     backoff_s: float = 1.0
-    """What is waited at most before the first repetition; doubled each time."""
+    """The longest wait before the first repetition; doubled each time."""
     max_backoff_s: float = 60.0
 
 

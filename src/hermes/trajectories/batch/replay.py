@@ -1,7 +1,7 @@
-"""Write a rollout's graph into another one; and put all rollouts of a prompt into one graph.
+"""Copy a rollout's graph into another graph, and put all rollouts of a prompt into one graph.
 
-Trainers that compare the rollouts of a prompt (GRPO and its kin) read a *group*: exports make one of each session. In a graph of a whole
-prompt every rollout is a branch of its own, joined by edges of the kind `alternative`, and keeps its name and its reward."""
+Trainers that compare the rollouts of a prompt (GRPO and similar methods) read a *group*, and an export makes one group of each session. In
+the graph of a whole prompt every rollout is its own branch, joined by edges of the kind `alternative`, and keeps its name and reward."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ALTERNATIVE = "alternative"
 
 
 def replay(source: MessageGraph, into: MessageGraph) -> None:
-    """Make a graph's list what another one's is, with every response in its context, under its sample id, with its notes.
+    """Make the list of `into` equal to that of `source`, with every response in its context, with its sample id and annotations.
 
-    What `into` has in common with it from the front stays; the rest is left behind as a version. `source` has one version."""
+    The common beginning of both lists stays; the rest of `into` is kept as a version. `source` must have one version."""
     nodes = list(source.versions[-1])
     sampled = {response.index: response for response in source.responses() if response.is_own}
-    held = list(into.versions[-1])
-    shared = next((at for at, node in enumerate(nodes) if at >= len(held) or at in sampled or held[at] != node), len(nodes))
-    if shared < len(held):
+    current = list(into.versions[-1])
+    shared = next((at for at, node in enumerate(nodes) if at >= len(current) or at in sampled or current[at] != node), len(nodes))
+    if shared < len(current):
         into.replace(slice(shared, None), [], kind=ALTERNATIVE)
     for at in range(shared, len(nodes)):
         response = sampled.get(at)
@@ -36,9 +36,9 @@ def replay(source: MessageGraph, into: MessageGraph) -> None:
 
 
 def graphs_by_item(folder: RunFolder) -> Iterator[str]:
-    """Yield a graph as JSON for each item of a run, with all of its rollouts, in the order in which items were first finished."""
+    """Yield for each item of a run one graph as JSON with all its rollouts, ordered by the item's first finished rollout."""
     places: dict[str, list[IndexedRollout]] = {}
-    for placed in folder.placed():
+    for placed in folder.read_index():
         places.setdefault(placed.entry.item, []).append(placed)
     for members in places.values():
         members.sort(key=lambda placed: placed.entry.rollout)
@@ -46,7 +46,7 @@ def graphs_by_item(folder: RunFolder) -> Iterator[str]:
 
 
 def merge_graphs(graphs: Iterable[MessageGraph]) -> MessageGraph:
-    """Return one graph with all of these as its branches. They are of one conversation: they have the same seed."""
+    """Return one graph with all of these as branches. Raises ValueError if they are not of one conversation, with the same seed."""
     first, *others = graphs
     whole = first.copy()
     for other in others:
@@ -70,7 +70,7 @@ def _commit(into: MessageGraph, response: Response, node: Node) -> None:
 
 
 def _annotate(source: MessageGraph, into: MessageGraph) -> None:
-    """Take the notes over. A response of a chat that is attached is the same one here; one of the graph itself is found by its name."""
+    """Copy the annotations to the responses of `into` with the same sample id, also those of attached chats."""
     names = {response.sample_id: response for response in into.responses()}
     for response in source.responses():
         for note in response.annotations:

@@ -1,7 +1,7 @@
-"""One attempt at one prompt: its message graph, how it ended, and what is noted of it.
+"""One attempt at one prompt: its message graph, and an entry that says how it ended.
 
-The note stands twice: in the graph, beside the prompt's message (`metadata`, which no model is sent), so that a graph found alone says what
-it is; and as a line of the run's index. Every response is annotated with the rollout's name, the last one also with its reward."""
+The entry is stored twice: in the graph, in the `metadata` of the prompt's last message (which no model is sent), so that a graph alone says
+what it is; and as a line of the run's index. Every response is annotated with the rollout's name, the last one also with its reward."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from hermes.trajectories.errors import SourceError
 from hermes.trajectories.sampling_model import SampledMessage
 
 BATCH_METADATA = "batch"
-"""Where in a message's metadata the note stands."""
+"""The key of the entry in a message's metadata."""
 
 
 class RolloutOutcome(StrEnum):
     """How a rollout ended."""
 
     COMPLETED = "completed"
-    """With an answer."""
+    """The model gave an answer."""
     MAX_TURNS = "max_turns"
-    """The model still wanted tools when its turns were used up."""
+    """The model still called tools when its turns were used up."""
     LENGTH = "length"
     """An answer was longer than allowed."""
     REFUSED = "refused"
-    """The model, or a filter behind it, would not answer."""
+    """The model, or a filter of its server, refused to answer."""
     TIMEOUT = "timeout"
     ERROR = "error"
     INTERRUPTED = "interrupted"
-    """Somebody stopped the run. It is kept aside, and run again."""
+    """The run was stopped. The rollout is kept aside, and made again."""
 
 
 FAILED_OUTCOMES = frozenset({RolloutOutcome.TIMEOUT, RolloutOutcome.ERROR})
@@ -43,7 +43,7 @@ FAILED_OUTCOMES = frozenset({RolloutOutcome.TIMEOUT, RolloutOutcome.ERROR})
 
 @dataclass(slots=True)
 class RolloutUsage:
-    """What a rollout used so far, in all of its chats."""
+    """What a rollout used so far, subagents included."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -53,7 +53,7 @@ class RolloutUsage:
     subagents: int = 0
     finish_reasons: Counter[str] = field(default_factory=Counter)
     tools: dict[str, Counter[str]] = field(default_factory=dict)
-    """By tool, how its calls ended."""
+    """For each tool, how its calls ended."""
 
     @property
     def tokens(self) -> int:
@@ -74,17 +74,17 @@ class RolloutUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEntry:
-    """What is noted of a finished rollout: a line of the run's index."""
+    """The record of a finished rollout: a line of the run's index."""
 
     item: str
     rollout: int
     attempt: int = 0
-    """How often this rollout was made before; those are kept aside."""
+    """How often this rollout was made before; the earlier attempts are kept aside."""
     digest: str
-    """Of the item's row."""
+    """The digest of the item's row."""
     outcome: RolloutOutcome
     reason: str = ""
-    """Why it ended, where that is not plain."""
+    """Why it ended, if the outcome does not say enough."""
     seed: int = 0
     toolsets: Sequence[str] = field(default_factory=list)
     messages: int = 0
@@ -98,7 +98,7 @@ class RolloutEntry:
     tools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     reward: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """What else the verifier said."""
+    """What the verifier returned beside the reward."""
     verify_error: str = ""
     seconds: float = 0.0
     ended_at: str = ""
@@ -112,13 +112,13 @@ class RolloutEntry:
         return self.prompt_tokens + self.completion_tokens
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; what is as usual is left out."""
+        """Return the fields as JSON values; fields with their default value are left out."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if name not in ENTRY_DEFAULTS or value != ENTRY_DEFAULTS[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RolloutEntry:
-        """Read what `to_dict` wrote; fields of a later Hermes are passed over. Raises TypeError, ValueError and KeyError."""
+        """Read what `to_dict` returned; fields of a later Hermes version are ignored. Raises TypeError, ValueError and KeyError."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "outcome": RolloutOutcome(known["outcome"])})
 
@@ -131,7 +131,7 @@ ENTRY_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A finished rollout, as a verifier gets it."""
+    """A finished rollout. Verifiers get one."""
 
     entry: RolloutEntry
     graph: MessageGraph
@@ -147,7 +147,7 @@ class Rollout:
 
     @property
     def answer(self) -> str:
-        """What the model said last, as text; empty where it did not come to that."""
+        """The text of the last message if the model wrote it; else empty."""
         last = self.graph[-1] if len(self.graph) else {}
         if last.get("role") != "assistant":
             return ""
@@ -158,17 +158,17 @@ class Rollout:
 
     @property
     def tools_used(self) -> list[str]:
-        """The tools that did something, by name."""
+        """The names of the tools with at least one call that succeeded."""
         return [name for name, ended in self.entry.tools.items() if ended.get(ToolOutcome.DONE)]
 
 
 def rollout_name(item: str, rollout: int) -> str:
-    """What a rollout is called in exports: the item's name and its number."""
+    """Return the name of a rollout in exports: the item's name and the rollout's number."""
     return f"{item}/{rollout}"
 
 
 def annotate_rollout(graph: MessageGraph, entry: RolloutEntry, at: int, row: Mapping[str, Any]) -> None:
-    """Write the note into a graph: beside message `at`, and on every response. Makes no version."""
+    """Write the entry into the metadata of message `at`, and annotate every response. Makes no version."""
     graph[at]["metadata"] = {**(graph[at].get("metadata") or {}), BATCH_METADATA: {**entry.to_dict(), "row": row}}
     responses = list(graph.responses())
     for response in responses:
@@ -180,10 +180,10 @@ def annotate_rollout(graph: MessageGraph, entry: RolloutEntry, at: int, row: Map
 
 
 def read_entry(line: bytes, where: str) -> RolloutEntry:
-    """Read the note out of a graph's JSON, without reading the graph. Raises SourceError for a line that has none."""
+    """Read the entry from a graph's JSON without building the graph. Raises SourceError for a line that has none."""
     try:
         graph = json.loads(line)["graphs"][-1]
-        # From the end: the note is beside the last message of the prompt, and those before it may have notes of an earlier run.
+        # From the end: the entry is at the last message of the prompt, and messages before it may have entries of an earlier run.
         for message in reversed(graph["messages"]):
             note = (message.get("metadata") or {}).get(BATCH_METADATA)
             if note is not None:
@@ -194,5 +194,5 @@ def read_entry(line: bytes, where: str) -> RolloutEntry:
 
 
 def _token_count(usage: Mapping[str, Any], name: str, ids: Sequence[int] | None) -> int:
-    said = usage.get(name, usage.get(f"estimated_{name}"))
-    return said if isinstance(said, int) else len(ids or ())
+    reported = usage.get(name, usage.get(f"estimated_{name}"))
+    return reported if isinstance(reported, int) else len(ids or ())

@@ -1,4 +1,4 @@
-"""What a run's folder stands on: the names of its files, its recipe, its lock, and moves that are done whole or not at all."""
+"""The files of a run folder: their names, the recipe, the lock, and replacing two files together."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ NEW_SUFFIX = ".new"
 
 
 def find_or_begin_run(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
-    """Return the run's id: of the run that is there, if it may go on, or of a new one. A run without any rollout has not begun."""
+    """Return the id of the run in the folder, if it may be resumed, or of a new run. A run without any rollout is begun again.
+
+    Raises TrajectorySettingsError if the folder is not a run, the run exists and may not be resumed, or its recipe is another one."""
     file = path / RUN
     if not file.exists():
         others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW_SUFFIX)]
         if others:
-            raise TrajectorySettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
+            raise TrajectorySettingsError(
+                f"{path} is not a batch run, and not empty; take another --run-name, or another folder with --runs"
+            )
         return _begin_run(path, recipe)
     try:
         known = json.loads(file.read_bytes())
@@ -36,7 +40,7 @@ def find_or_begin_run(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool)
     if not any((path / name).exists() and (path / name).stat().st_size for name in (INDEX, GRAPHS, ASIDE)):
         return _begin_run(path, recipe)
     if not may_go_on:
-        raise TrajectorySettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
+        raise TrajectorySettingsError(f"the run {path} exists; resume it with --resume, or take another --run-name")
     for name in recipe:
         now, then = json.loads(json.dumps(recipe[name])), before.get(name)
         if now != then:
@@ -58,10 +62,10 @@ def _begin_run(path: Path, recipe: Mapping[str, Any]) -> str:
     return run_id
 
 
-def finish_moving(path: Path, *, is_begun: bool) -> None:
-    """Put the shortened files in place of the old ones. Killed between the two, the next process does the second."""
+def finish_moving(path: Path, *, is_recovery: bool) -> None:
+    """Replace graphs and index by their new files. If the process is killed between the two, the next process replaces the second."""
     graphs, index = path / (GRAPHS + NEW_SUFFIX), path / (INDEX + NEW_SUFFIX)
-    if is_begun and graphs.exists():  # nothing was replaced yet, and one of them may be torn: as if nothing had happened
+    if is_recovery and graphs.exists():  # nothing was replaced yet, and a new file may be incomplete: drop both
         graphs.unlink()
         index.unlink(missing_ok=True)
         return
@@ -74,7 +78,7 @@ def finish_moving(path: Path, *, is_begun: bool) -> None:
 
 
 def lock_folder(path: Path) -> BinaryIO:
-    """Hold the folder for this process. The kernel gives the lock up, however the process ends."""
+    """Lock the folder for this process. The kernel gives the lock up, however the process ends."""
     lock = (path / LOCK).open("ab")
     if sys.platform != "win32":
         try:

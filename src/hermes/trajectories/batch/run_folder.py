@@ -1,14 +1,14 @@
-"""A run on disk: what is finished stays finished, whatever happens to the process.
+"""A run on disk: finished rollouts stay finished, even if the process is killed.
 
-    run.json         what the run is: its recipe, its own random id
-    dataset.jsonl    the items that it was last given, by name and digest
-    graphs.jsonl     every rollout's message graph, a line each: what `hermes export` takes
-    rollouts.jsonl   a note of each, with the place of its graph: the index, which is all that is read to go on
-    aside.jsonl      rollouts that were interrupted, or made again: kept, and counted nowhere
+    run.json         the run's recipe and its random id
+    dataset.jsonl    the items that the run last read, by name and digest
+    graphs.jsonl     every rollout's message graph, one a line: `hermes export` reads it
+    rollouts.jsonl   the index: an entry for each rollout, with the place of its graph; so a resumed run need not read the graphs
+    aside.jsonl      rollouts that were interrupted, or made again: kept, and not counted as rollouts of the run
     statistics.json, items.jsonl
 
-A rollout is finished when its graph is on disk, and after it its note; both are synced before anybody is told. After `kill -9` at most the
-end of a file is torn: a whole graph without its note is noted, a torn line is cut off. One process at a time works in a folder."""
+A rollout is finished when its graph, and after that its entry, is on disk; both are synced before `put` returns. After `kill -9` only the
+end of a file can be torn: a complete graph without an entry gets one, a torn line is cut off. One process at a time works in a folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hermes.trajectories.errors import SourceError, TrajectorySettingsError
 
 @dataclass(frozen=True, slots=True)
 class IndexedRollout:
-    """A note of the index, and where its graph stands in graphs.jsonl, in bytes."""
+    """An entry of the index, and the place of its graph in graphs.jsonl, in bytes."""
 
     entry: RolloutEntry
     start: int
@@ -52,27 +52,27 @@ class IndexedRollout:
 
     @classmethod
     def from_line(cls, line: bytes) -> IndexedRollout:
-        """Read what `to_line` wrote; raise ValueError, TypeError or KeyError."""
+        """Read what `to_line` returned; raise ValueError, TypeError or KeyError."""
         data = json.loads(line)
         return cls(RolloutEntry.from_dict(data), int(data["start"]), int(data["size"]))
 
 
 @dataclass(slots=True)
 class RunFolder:
-    """The folder of a run, held by this process."""
+    """The folder of a run, locked by this process."""
 
     path: Path
     run_id: str
     done: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Which rollouts are finished, by item and number, and in which attempt."""
+    """The finished rollouts, by item and number, with the number of the attempt."""
     aside: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Those that lie aside, and the last of their attempts."""
+    """The rollouts that are aside, with their last attempt."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Of the items that have finished rollouts, the digest that these were made of."""
+    """For each item with finished rollouts, the digest of the row that they were made from."""
     recovered: int = 0
-    """How many finished rollouts had no note, because the process was killed between the two."""
+    """How many finished rollouts had no entry, because the process was killed before it wrote it."""
     torn: int = 0
-    """How many lines were cut off, because the process was killed while it wrote them."""
+    """How many files had a torn end, because the process was killed while it wrote."""
     _lock: BinaryIO | None = None
     _size: int = 0
 
@@ -83,8 +83,8 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> RunFolder:
-        """Begin a run, or go on with one. Raises SettingsError: it exists and nobody said to go on, its recipe is another one, or another
-        process works on it."""
+        """Begin a run, or resume one. Raises TrajectorySettingsError if the run exists and `may_go_on` is false, if its recipe is another
+        one, or if another process works on it."""
         path.mkdir(parents=True, exist_ok=True)
         lock = lock_folder(path)
         try:
@@ -98,45 +98,45 @@ class RunFolder:
 
     @classmethod
     def peek(cls, path: Path) -> RunFolder:
-        """Look at a run, if there is one, and change nothing: for whoever wants to know what would be done."""
+        """Read a run, if there is one, without a lock or a change: for a dry run."""
         folder = cls(path, "")
-        with suppress(ValueError, TypeError, KeyError):  # a torn line is the last one
-            for each in folder.placed():
-                folder._know(each)
+        with suppress(ValueError, TypeError, KeyError):  # only the last line can be torn
+            for each in folder.read_index():
+                folder._register(each)
         return folder
 
     def close(self) -> None:
         if self._lock is not None:
-            self._lock.close()  # and with it the lock
+            self._lock.close()  # this gives the lock up
 
     # --- reading
 
-    def placed(self) -> Iterator[IndexedRollout]:
+    def read_index(self) -> Iterator[IndexedRollout]:
         """Yield the index, in the order in which rollouts ended."""
         with suppress(FileNotFoundError), self.file(INDEX).open("rb") as lines:
             for line in lines:
                 yield IndexedRollout.from_line(line)
 
     def entries_aside(self) -> Iterator[RolloutEntry]:
-        """Yield the notes of what lies aside."""
+        """Yield the entries of the rollouts that are aside."""
         with suppress(FileNotFoundError), self.file(ASIDE).open("rb") as lines:
             for line in lines:
                 yield read_entry(line, str(self.file(ASIDE)))
 
     def graph_line(self, placed: IndexedRollout) -> bytes:
-        """The JSON of a rollout's graph."""
+        """Return the JSON of a rollout's graph."""
         with self.file(GRAPHS).open("rb") as file:
             file.seek(placed.start)
             return file.read(placed.size)
 
     def attempts(self, item: str, rollout: int) -> int:
-        """How often a rollout was made before: also attempts that lie aside have names, and no two samples have the same."""
+        """Return how often a rollout was made before. Attempts that are aside count too: no two samples may have the same id."""
         return max(self.done.get((item, rollout), -1), self.aside.get((item, rollout), -1)) + 1
 
     # --- writing
 
     def put(self, rollouts: Iterable[tuple[Rollout, bytes]]) -> None:
-        """Keep finished rollouts, each with its graph's JSON. They are on disk when this returns."""
+        """Store finished rollouts, each with its graph's JSON. They are on disk when this returns."""
         placed = []
         with self.file(GRAPHS).open("ab") as file:
             for rollout, text in rollouts:
@@ -144,41 +144,41 @@ class RunFolder:
                 placed.append(IndexedRollout(rollout.entry, self._size, len(text) + 1))
                 self._size += len(text) + 1
             sync(file)
-        self.note(placed)
+        self.add_to_index(placed)
 
-    def note(self, placed: Iterable[IndexedRollout]) -> None:
-        """Note rollouts whose graphs are kept."""
+    def add_to_index(self, placed: Iterable[IndexedRollout]) -> None:
+        """Add entries for rollouts whose graphs are stored."""
         known = list(placed)
         lines = [each.to_line() for each in known]
         with self.file(INDEX).open("ab") as file:
             file.writelines(lines)
             sync(file)
         for each in known:
-            self._know(each)
+            self._register(each)
 
     def put_aside(self, rollouts: Iterable[tuple[RolloutEntry, bytes]]) -> None:
-        """Keep what counts nowhere, each with its graph's JSON."""
+        """Store rollouts that the run does not count, each with its graph's JSON."""
         with self.file(ASIDE).open("ab") as file:
             for entry, text in rollouts:
                 file.write(text.rstrip(b"\n") + b"\n")
-                self._know_aside(entry)
+                self._register_aside(entry)
             sync(file)
 
-    def set_aside(self, is_meant: Callable[[IndexedRollout], bool]) -> int:
-        """Move finished rollouts out of the run; return how many. They are made again, and their attempts are counted on."""
-        index = list(self.placed())
-        gone = [each for each in index if is_meant(each)]
+    def set_aside(self, is_selected: Callable[[IndexedRollout], bool]) -> int:
+        """Move the selected rollouts aside; return how many. They will be made again, with the next attempt number."""
+        index = list(self.read_index())
+        gone = [each for each in index if is_selected(each)]
         if not gone:
             return 0
         self.put_aside((each.entry, self.graph_line(each)) for each in gone)
         with self.file(GRAPHS + NEW_SUFFIX).open("wb") as file, self.file(INDEX + NEW_SUFFIX).open("wb") as notes:
             for each in index:
-                if not is_meant(each):
+                if not is_selected(each):
                     notes.write(IndexedRollout(each.entry, file.tell(), each.size).to_line())
                     file.write(self.graph_line(each))
             sync(file)
             sync(notes)
-        finish_moving(self.path, is_begun=False)
+        finish_moving(self.path, is_recovery=False)
         for each in gone:
             del self.done[each.key]
         still = {item for item, _ in self.done}
@@ -197,13 +197,13 @@ class RunFolder:
     # --- after a crash
 
     def _recover(self) -> None:
-        finish_moving(self.path, is_begun=True)
+        finish_moving(self.path, is_recovery=True)
         self._cut_index()
         self._read_aside()
         graphs = self.file(GRAPHS)
         self._size = 0
-        for each in self.placed():
-            self._know(each)
+        for each in self.read_index():
+            self._register(each)
             self._size = max(self._size, each.start + each.size)
         if not graphs.exists():
             graphs.touch()
@@ -212,11 +212,11 @@ class RunFolder:
             raise TrajectorySettingsError(
                 f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name"
             )
-        self._note_the_unnoted()
-        self._forget_copies()
+        self._index_missing()
+        self._drop_copies()
 
     def _cut_index(self) -> None:
-        """Cut off the index whatever is behind its last whole line."""
+        """Cut off everything after the last complete line of the index."""
         path, good = self.file(INDEX), 0
         if not path.exists():
             return
@@ -231,8 +231,8 @@ class RunFolder:
             self.torn += 1
             os.truncate(path, good)
 
-    def _note_the_unnoted(self) -> None:
-        """Note the graphs behind the last one that the index knows, and cut off what is torn."""
+    def _index_missing(self) -> None:
+        """Add entries for the graphs after the last indexed one, and cut off a torn line."""
         path, found = self.file(GRAPHS), []
         with path.open("rb") as lines:
             lines.seek(self._size)
@@ -248,7 +248,7 @@ class RunFolder:
             os.truncate(path, self._size)
         self.recovered = len(found)
         if found:
-            self.note(found)
+            self.add_to_index(found)
 
     def _read_aside(self) -> None:
         path, good = self.file(ASIDE), 0
@@ -259,11 +259,11 @@ class RunFolder:
                 if not line.endswith(b"\n"):
                     break
                 good += len(line)
-                self._know_aside(read_entry(line, str(path)))
+                self._register_aside(read_entry(line, str(path)))
         os.truncate(path, good)
 
-    def _forget_copies(self) -> None:
-        """Take out of what lies aside the attempts that are in the run: the process was killed before it moved them."""
+    def _drop_copies(self) -> None:
+        """Remove attempts from aside.jsonl that are still in the run: the process was killed while it moved them."""
         if not any(self.aside.get(key) == attempt for key, attempt in self.done.items()):
             return
         lines = self.file(ASIDE).read_bytes().splitlines(keepends=True)
@@ -272,11 +272,11 @@ class RunFolder:
         self.write(ASIDE, [lines[at].decode() for at in kept])
         self.aside = {}
         for at in kept:
-            self._know_aside(entries[at])
+            self._register_aside(entries[at])
 
-    def _know_aside(self, entry: RolloutEntry) -> None:
+    def _register_aside(self, entry: RolloutEntry) -> None:
         self.aside[entry.item, entry.rollout] = max(entry.attempt, self.aside.get((entry.item, entry.rollout), 0))
 
-    def _know(self, placed: IndexedRollout) -> None:
+    def _register(self, placed: IndexedRollout) -> None:
         self.done[placed.key] = placed.entry.attempt
         self.digests[placed.entry.item] = placed.entry.digest

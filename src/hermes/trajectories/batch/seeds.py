@@ -1,4 +1,4 @@
-"""One number for a run, and every other number out of it: the same run, item and rollout have the same seed on every machine."""
+"""Derive every seed from the one number of a run: the same run, item and rollout have the same seed on every machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import json
 
 MAX_SEED = 2**31 - 1
-"""Servers take a seed as a signed number of 32 bits."""
+"""Model servers take a seed as a signed 32-bit number."""
 
 
 def seed_of(*parts: str | int) -> int:
-    """Return a number that follows from these parts alone.
+    """Return a number that depends only on these parts.
 
     >>> seed_of(0, "item", 3) == seed_of(0, "item", 3) != seed_of(0, "item", 4)
     True

@@ -1,4 +1,4 @@
-"""What a whole run came to: every finished rollout of it, whenever it was made. Reads the index, a line at a time."""
+"""The statistics of a whole run: all its finished rollouts, also those of earlier processes. Reads the index, one line at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.trajectories.batch.rollout import FAILED_OUTCOMES, RolloutEntry
 from hermes.trajectories.batch.tools import ToolOutcome
 
 DEFAULT_PASS_MARK = 1.0
-"""The reward from which on a rollout counts as passed."""
+"""A rollout with at least this reward counts as passed."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Statistics:
     items: dict[str, ItemStatistics] = field(default_factory=dict)
     verify_errors: int = 0
     aside: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """What lies aside: rollouts, tokens, micro-dollars."""
+    """Of rollouts that are aside: their number, tokens and micro-dollars."""
     _columns: dict[str, array[float]] = field(default_factory=dict)
 
     def add(self, entry: RolloutEntry) -> None:
@@ -57,7 +57,7 @@ class Statistics:
             self._columns.setdefault(name, array("d")).append(getattr(entry, name))
 
     def add_aside(self, entry: RolloutEntry) -> None:
-        """Count what was interrupted or made again: it was paid for."""
+        """Count a rollout that was interrupted or made again: it was paid for too."""
         for at, value in enumerate((1, entry.tokens, entry.micro_usd)):
             self.aside[at] += value
 
@@ -73,7 +73,7 @@ class Statistics:
         return sum(self._columns.get(column, ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the statistics as JSON values."""
         prompt, completion = int(self.total("prompt_tokens")), int(self.total("completion_tokens"))
         each = max(self.rollouts, 1)
         usd = self.total("micro_usd") / MICRO_PER_USD
@@ -102,7 +102,7 @@ class Statistics:
         }
 
     def rewards(self) -> dict[str, Any]:
-        """Rewards over rollouts, and over items how likely it is that k of their rollouts hold a passed one."""
+        """Return statistics of the rewards over rollouts, and pass@k over items."""
         every = [reward for item in self.items.values() for reward in item.rewards]
         out: dict[str, Any] = {"scored": len(every), "verify_errors": self.verify_errors}
         if not every:
@@ -115,7 +115,7 @@ class Statistics:
             "max": max(every),
             "pass_mark": self.pass_mark,
             "pass_at": {},
-            # Where all rollouts of a prompt get the same reward, methods that compare them learn nothing from it.
+            # A training method that compares the rollouts of a prompt learns nothing from equal rewards.
             "items_all_equal": sum(len(item.rewards) > 1 and len(set(item.rewards)) == 1 for item in self.items.values()),
         }
         for k in pass_at_ks(max(len(item.rewards) for item in self.items.values())):
@@ -139,7 +139,7 @@ class Statistics:
 def statistics_of(
     entries: Iterable[RolloutEntry], aside: Iterable[RolloutEntry] = (), *, pass_mark: float = DEFAULT_PASS_MARK
 ) -> Statistics:
-    """Sum up a run."""
+    """Return the statistics of a run."""
     sums = Statistics(pass_mark)
     for entry in entries:
         sums.add(entry)
@@ -149,7 +149,7 @@ def statistics_of(
 
 
 def pass_at(rollouts: int, passed: int, k: int) -> float:
-    """The probability that k of these rollouts, drawn without looking, hold a passed one: 1 - C(n-c, k) / C(n, k), without bias.
+    """Return the probability that at least one of k rollouts, drawn at random from these, passed: 1 - C(n-c, k) / C(n, k), without bias.
 
     >>> pass_at(4, 1, 1), pass_at(4, 1, 2), pass_at(4, 0, 4)
     (0.25, 0.5, 0.0)
@@ -158,13 +158,13 @@ def pass_at(rollouts: int, passed: int, k: int) -> float:
 
 
 def pass_at_ks(most: int) -> list[int]:
-    """1, 2, 4, … and the number of rollouts itself."""
+    """Return 1, 2, 4, … and the number of rollouts itself."""
     doubled = [2**power for power in range(most.bit_length()) if 2**power < most]
     return [*doubled, most]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """How values are spread: mean, median, the 95th of a hundred, the ends."""
+    """Return mean, median, 95th percentile, minimum and maximum."""
     if not values:
         return {}
     ordered = sorted(values)
@@ -173,7 +173,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def tool_statistics(counts: Mapping[str, int]) -> dict[str, Any]:
-    """A tool's calls, and how many of them did what they should."""
+    """Return how the calls of a tool ended, and the share that succeeded."""
     calls = sum(counts.values())
     return {"calls": calls, **_sort_counts(counts), "success_rate": round(counts.get(ToolOutcome.DONE, 0) / calls, 4) if calls else 0.0}
 

@@ -1,5 +1,5 @@
-"""Run somebody's blocking function beside the event loop. A thread cannot be ended: one that takes too long is left behind, and does not
-keep the process from ending."""
+"""Run a user's blocking function beside the event loop. A thread cannot be stopped: a function that takes too long keeps running, but does
+not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancels this task. A CancelledError may also come out of a future that was cancelled, and is that one's end only."""
+    """Whether this task is being cancelled. A CancelledError may also come from a cancelled future; then only that future ended."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Return what a function returns, raise what it raises."""
+    """Run a function in a thread; return what it returns, raise what it raises."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if ended.done():
-            return  # nobody waits any more
+            return  # the waiting task was cancelled
         if error is not None:
             ended.set_exception(error)
         else:
@@ -34,7 +34,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         result, error = None, None
         try:
             result = function()
-        except BaseException as raised:  # noqa: BLE001  # it is raised again where it is waited for
+        except BaseException as raised:  # noqa: BLE001  # it is raised again in the waiting task
             # A StopIteration cannot be raised into a coroutine.
             error = RuntimeError(f"it raised {raised!r}") if isinstance(raised, StopIteration | SystemExit | KeyboardInterrupt) else raised
         if not loop.is_closed():

@@ -1,4 +1,4 @@
-"""What an agent may do, as far as batch runs need to know: schemas out, a call in, a text back. Whoever has tools stands behind it."""
+"""The tools of an agent, as batch runs see them: they have schemas, take a call, and return a text. Callers supply the toolsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.trajectories.batch.threads import is_cancelled
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """For which rollout tools work."""
+    """The rollout that tools are opened for."""
 
     item: str
     rollout: int
@@ -29,7 +29,7 @@ class RolloutContext:
 
 @dataclass(frozen=True, slots=True)
 class BatchToolCall:
-    """What a model asked for."""
+    """One tool call of a model."""
 
     id: str
     name: str
@@ -39,61 +39,61 @@ class BatchToolCall:
 
 
 class ToolFailed(Exception):
-    """The tool could not do it; the message is for the model."""
+    """The tool failed; the message is for the model."""
 
 
 class RolloutTools(Protocol):
-    """Tools of one rollout."""
+    """The tools of one toolset in one rollout."""
 
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
-        """As models take them: `{"type": "function", "function": {"name": …}}`."""
+        """In the form that models take: `{"type": "function", "function": {"name": …}}`."""
         ...
 
     async def run(self, call: BatchToolCall) -> str:
-        """Do it, and say what came of it; raise ToolFailed."""
+        """Run a call and return its result as text; raise ToolFailed."""
         ...
 
 
 class Toolset(Protocol):
-    """A set of tools under one name. Each rollout opens it anew, so nothing leaks from one into another."""
+    """A set of tools under one name. Each rollout opens its own, so no state passes from one rollout to another."""
 
     @property
     def name(self) -> str: ...
 
-    def open(self, errand: RolloutContext) -> AbstractAsyncContextManager[RolloutTools]:
-        """Have the tools ready for as long as the block lasts."""
+    def open(self, context: RolloutContext) -> AbstractAsyncContextManager[RolloutTools]:
+        """Keep the tools open while the block runs."""
         ...
 
 
 class ToolOutcome(StrEnum):
-    """How a call of a tool ended."""
+    """How a tool call ended."""
 
     DONE = "done"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     UNKNOWN = "unknown"
-    """There is no tool of that name."""
+    """There is no tool with that name."""
     BAD_ARGUMENTS = "bad_arguments"
-    """They are no JSON object."""
+    """The arguments are not a JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchToolResult:
-    """What the model is told."""
+    """The result of a tool call; the model sees the text."""
 
     outcome: ToolOutcome
     text: str
 
 
 class RolloutToolbox:
-    """The tools of all toolsets that a rollout has, by name."""
+    """The tools of all toolsets of a rollout, by name."""
 
-    def __init__(self, opened: Iterable[tuple[str, RolloutTools]] = ()) -> None:
-        """Raises ValueError for two tools of one name."""
+    def __init__(self, toolsets: Iterable[tuple[str, RolloutTools]] = ()) -> None:
+        """Takes pairs of a toolset's name and its open tools. Raises ValueError if two tools have the same name."""
         self._owner: dict[str, tuple[str, RolloutTools]] = {}
         self.schemas: list[Mapping[str, Any]] = []
-        for toolset, tools in opened:
+        for toolset, tools in toolsets:
             for schema in tools.schemas:
                 name = schema["function"]["name"]
                 if name in self._owner:
@@ -106,9 +106,9 @@ class RolloutToolbox:
         return list(self._owner)
 
     async def run(self, call_id: str, name: str, text: str, *, timeout_s: float) -> BatchToolResult:
-        """Carry a call out as far as it can be; whatever is wrong with it is a text for the model. Raises nothing but cancellation."""
+        """Run a call. Every error becomes a text for the model. Raises nothing but CancelledError."""
         if name not in self._owner:
-            return BatchToolResult(ToolOutcome.UNKNOWN, f"Error: there is no tool {name[:100]!r}{self._instead(name)}")
+            return BatchToolResult(ToolOutcome.UNKNOWN, f"Error: there is no tool {name[:100]!r}{self._suggest(name)}")
         arguments = parse_arguments(text)
         if isinstance(arguments, str):
             return BatchToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
@@ -126,10 +126,10 @@ class RolloutToolbox:
             if is_cancelled():
                 raise
             return BatchToolResult(ToolOutcome.FAILED, f"Error: {call.name} waited for something that was cancelled")
-        except Exception as error:  # noqa: BLE001  # a tool is somebody's program: whatever it raises is told to the model, and counted
+        except Exception as error:  # noqa: BLE001  # a tool is a program of the user: the model sees its error
             return BatchToolResult(ToolOutcome.FAILED, f"Error: {type(error).__name__}: {error}")
 
-    def _instead(self, name: str) -> str:
+    def _suggest(self, name: str) -> str:
         if not self._owner:
             return "; there are no tools"
         near = get_close_matches(name, self._owner, n=1)
@@ -137,7 +137,7 @@ class RolloutToolbox:
 
 
 def parse_arguments(text: str) -> dict[str, Any] | str:
-    """Read what a model wrote as arguments; say what is wrong with it instead."""
+    """Return the arguments that a model wrote; if they are wrong, a text that says why."""
     try:
         given = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -150,21 +150,21 @@ class ToolsetFailed(Exception):
 
 
 @asynccontextmanager
-async def open_rollout_tools(toolsets: Iterable[Toolset], errand: RolloutContext) -> AsyncIterator[RolloutToolbox]:
-    """Hold all toolsets open for one rollout. Raises ToolsetFailed; one that fails while it is closed changes nothing any more."""
+async def open_rollout_tools(toolsets: Iterable[Toolset], context: RolloutContext) -> AsyncIterator[RolloutToolbox]:
+    """Keep all toolsets open for one rollout. Raises ToolsetFailed if one cannot be opened; errors on closing are ignored."""
     async with AsyncExitStack() as stack:
         ready = []
         for toolset in toolsets:
             try:
-                opening = toolset.open(errand)
+                opening = toolset.open(context)
                 ready.append((toolset.name, await opening.__aenter__()))
-            except Exception as error:  # a toolset is somebody's program: whatever it raises is noted on the rollout
+            except Exception as error:  # a toolset is a program of the user: its error becomes the rollout's reason
                 raise ToolsetFailed(f"toolset {toolset.name}: {type(error).__name__}: {error}") from error
             stack.push_async_exit(partial(_close_toolset, opening))
         try:
             box = RolloutToolbox(ready)
         except (ValueError, KeyError, TypeError) as error:
-            raise ToolsetFailed(f"the toolsets do not go together: {error}") from error
+            raise ToolsetFailed(f"the toolsets cannot be used together: {error}") from error
         yield box
 
 

@@ -1,10 +1,10 @@
-"""Somebody's function that says how good a rollout is.
+"""Call a user's function that scores a rollout.
 
     def verify(row: Mapping[str, Any], rollout: Rollout) -> float: ...
     async def verify(row, rollout) -> {"reward": 1.0, "steps": 3}: ...
 
-It runs in a thread, an async one on an event loop of its own there, so that it holds up nobody. Of a mapping `reward` is the reward and the
-rest is kept beside it. What it raises is noted on the rollout, which is kept without a reward: no reward is not a reward of 0."""
+It runs in a thread, an async one on its own event loop there, so that it does not delay other rollouts. In a mapping, `reward` is the
+reward, and the rest is kept beside it. If it raises, the error is recorded and the rollout has no reward, which is not a reward of 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_REWARD = 3.4e38
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a verifier said."""
+    """The result of a verifier."""
 
     reward: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -34,11 +34,11 @@ class Score:
 
 
 async def score(verifier: Verifier, row: Mapping[str, Any], rollout: Rollout, *, timeout_s: float) -> Score:
-    """Ask a verifier, for so long at most. Raises nothing but cancellation."""
+    """Call a verifier, with a time limit. Raises nothing but CancelledError."""
 
     def ask() -> Any:
-        said = verifier(row, rollout)
-        return asyncio.run(_run_awaitable(said)) if isinstance(said, Awaitable) else said
+        returned = verifier(row, rollout)
+        return asyncio.run(_run_awaitable(returned)) if isinstance(returned, Awaitable) else returned
 
     try:
         async with asyncio.timeout(timeout_s):
@@ -49,21 +49,22 @@ async def score(verifier: Verifier, row: Mapping[str, Any], rollout: Rollout, *,
         if is_cancelled():
             raise
         return Score(error=f"{type(cancelled).__name__}: something that it waited for was cancelled")
-    except Exception as error:  # noqa: BLE001  # a verifier is somebody's program: whatever it raises is noted on the rollout
+    except Exception as error:  # noqa: BLE001  # a verifier is a program of the user: its error is recorded
         return Score(error=f"{type(error).__name__}: {error}")
 
 
-def parse_score(said: Any) -> Score:
-    """Read what a verifier returned; raise ValueError for what is no score."""
-    if not isinstance(said, Mapping):
-        return Score(parse_reward(said))
-    metrics = {str(name): _plain_number(value) for name, value in said.items() if name != "reward"}
+def parse_score(returned: Any) -> Score:
+    """Read what a verifier returned; raise ValueError if it is not a score."""
+    if not isinstance(returned, Mapping):
+        return Score(parse_reward(returned))
+    metrics = {str(name): _plain_number(value) for name, value in returned.items() if name != "reward"}
     try:
-        # As deep as they will stand in the rollout's graph: what is taken here can be written there.
+        # Nested as deep as in the rollout's graph: metrics that pass here can be written there.
         held = MessageGraph([{"role": "user", "content": "", "metadata": {BATCH_METADATA: {"metrics": metrics}}}])
     except MessageError as error:
-        raise ValueError(f"beside the reward it returned what JSON cannot hold ({error})") from None
-    return Score(None if said.get("reward") is None else parse_reward(said["reward"]), thaw(held[0]["metadata"][BATCH_METADATA]["metrics"]))
+        raise ValueError(f"beside the reward it returned a value that JSON cannot hold ({error})") from None
+    reward = None if returned.get("reward") is None else parse_reward(returned["reward"])
+    return Score(reward, thaw(held[0]["metadata"][BATCH_METADATA]["metrics"]))
 
 
 def parse_reward(value: Any) -> float:
@@ -72,15 +73,15 @@ def parse_reward(value: Any) -> float:
     except (TypeError, ValueError):
         raise ValueError(f"it returned {value!r}; expected a number, or a mapping with `reward`") from None
     if not math.isfinite(reward) or abs(reward) > MAX_REWARD:
-        raise ValueError(f"it returned {reward}, which is no reward")
+        raise ValueError(f"it returned {reward}, which cannot be a reward")
     return reward
 
 
 def _plain_number(value: Any) -> Any:
-    """A number of numpy's or torch's as Python's own."""
+    """Return a number of numpy or torch as a Python number."""
     item = getattr(value, "item", None)
     return item() if callable(item) and not isinstance(value, Mapping) else value
 
 
-async def _run_awaitable(said: Awaitable[Any]) -> Any:
-    return await said
+async def _run_awaitable(returned: Awaitable[Any]) -> Any:
+    return await returned

@@ -1,9 +1,35 @@
-"""Compression: a long conversation brought to a token target. The middle is summarised, its ends stay as they are, nothing is lost:
-the graph keeps the version before.
+"""Compression brings a long conversation to a token target: the middle is summarised, both ends stay as they are.
 
-Read it in this order: settings and reading (the file), counting (tokens), pieces (what a summariser is), extract (the one that needs
-no model), ask (the one that asks one), turns (what belongs together), trim (tool results), measure (the scale), rewrite (the list as it
-is to be), plan (what goes), result, engine (one conversation)."""
+Nothing is lost: the graph keeps the version before. One conversation, in reading order:
+
+settings            what a run does to each trajectory
+settings_file       the settings, read from YAML
+token_counter       tokens of a text or of a whole conversation
+summariser          what a summariser is asked and returns
+extractive_summary  the summariser that needs no model
+model_summary       the summariser that asks a model
+timeout             time limits that can be paused
+turns               which messages stay together
+trim                shorten long tool results
+token_scale         how many tokens a message takes, cut or not
+rewrite             the message list after compaction
+plan                choose what is cut and what is summarised
+result              the numbers of one trajectory
+compaction          compact one conversation
+
+Files with many conversations:
+
+rows                read and write rows: message graphs, OpenAI, ShareGPT
+chunks              read the input chunk by chunk
+worker              compress the rows of a chunk
+metrics             the numbers of a run
+checkpoint          how far a run came, and each summary that it paid for
+output              the files of a run
+run                 open, resume, write and finish a run
+paid_summaries      pay for each model answer once, within a budget
+model_queue         ask the model for many rows at once
+analysis            `--dry-run`: what a run would do
+files               compress files"""
 
 from hermes.trajectories.compress.compaction import compact_to_target, compact_when_full, live_settings
 from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser

@@ -1,7 +1,7 @@
-"""What a run would do, without doing it: every row is counted and compressed, nothing is written, and no model is asked.
+"""`--dry-run`: count and compress every row, write nothing, and ask no model.
 
-In a model's place stands one that counts what it is sent and answers with as many words as were asked for. So requests and prompts
-are those of the real run; only how long the real answers are, nobody knows before."""
+A stand-in for the model counts its prompts and answers with as many words as were asked for. So requests and prompts are those of the
+real run; only the length of the real answers is not known."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 
 BUCKETS_PER_DOUBLING = 64
-"""Buckets for each doubling of a length: a length is known to 1 in 100, however many there are."""
+"""Buckets for each doubling of a length: quantiles are exact to about 1 percent, for any number of lengths."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 @dataclass(slots=True)
 class TokenLengths:
-    """How long trajectories are. Takes the same room for ten of them and for ten million."""
+    """How long trajectories are. Needs the same memory for ten of them and for ten million."""
 
     counts: Histogram[int] = field(default_factory=Histogram)
     least: int = 0
@@ -55,7 +55,7 @@ class TokenLengths:
             self.number += other.number
 
     def quantile(self, share: float) -> int:
-        """Return about the length that this share of them does not exceed."""
+        """Return about the length that this share of the trajectories does not exceed."""
         left = share * self.number
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
@@ -64,7 +64,7 @@ class TokenLengths:
         return self.most
 
     def doublings(self) -> list[tuple[int, int, int]]:
-        """Return how many lie from one power of two to the next: (from, to, number)."""
+        """Return how many lengths lie between two powers of two: (from, to, number)."""
         found: Histogram[int] = Histogram()
         for bucket, number in self.counts.items():
             found[bucket // BUCKETS_PER_DOUBLING] += number
@@ -82,18 +82,18 @@ class TokenLengths:
 
 @dataclass(slots=True)
 class Analysis:
-    """What was found about some rows."""
+    """What a run would do with some rows."""
 
     totals: Totals = field(default_factory=Totals)
     before: TokenLengths = field(default_factory=TokenLengths)
     after: TokenLengths = field(default_factory=TokenLengths)
     summaries: int = 0
     summarised_tokens: int = 0
-    """Tokens of the turns that summaries would stand for."""
+    """Tokens of the turns that summaries would replace."""
     requests: int = 0
     prompt_tokens: int = 0
     answer_tokens: int = 0
-    """As long as a summary may be."""
+    """Estimated: every answer has the length that was asked for."""
     problems: list[str] = field(default_factory=list)
     end: InputPosition = INPUT_START
 
@@ -138,7 +138,7 @@ class Analysis:
 
 
 def analyse(job: CompressJob, engine: ChunkEngine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
-    """Return what compressing these files would come to. Reads all of them, writes nothing."""
+    """Return what a run would do with these files. Reads all of them, writes nothing."""
     found = Analysis()
     for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs, size=job.chunk_bytes)):
         found.merge(part)
@@ -147,20 +147,20 @@ def analyse(job: CompressJob, engine: ChunkEngine, *, on_step: Callable[[Analysi
 
 
 def analyse_chunk(chunk: Chunk, work: CompressWork) -> Analysis:
-    """Return what compressing these rows would come to."""
+    """Return what a run would do with these rows."""
     return run_uninterrupted(partial(_analyse_rows, chunk, work))
 
 
 async def _analyse_rows(chunk: Chunk, work: CompressWork) -> Analysis:
     found = Analysis(end=chunk.end)
     counter = work.counter()
-    asked = _CountingModel(counter)
-    watched = _CountingSummariser(ExtractiveSummariser() if work.model is None else ModelSummariser(asked, work.settings))
+    model = _CountingModel(counter)
+    summariser = _CountingSummariser(ExtractiveSummariser() if work.model is None else ModelSummariser(model, work.settings))
     for number, line in enumerate(chunk.rows, start=chunk.first):
         raw = RawRow(line, chunk.name, number)
         if line.strip() and work.is_in_sample(raw):
             done = ChunkOutcome()
-            await compress_row(raw, work, counter, done, summariser=watched)
+            await compress_row(raw, work, counter, done, summariser=summariser)
             if done.totals.trajectories:
                 found.before.add(done.totals.tokens_before)
                 found.after.add(done.totals.tokens_after)
@@ -169,26 +169,26 @@ async def _analyse_rows(chunk: Chunk, work: CompressWork) -> Analysis:
         elif line.strip():
             found.totals.left_out += 1
     found.totals.rejected += bool(chunk.broken)
-    found.summaries, found.summarised_tokens = watched.pieces, watched.tokens
-    found.requests, found.prompt_tokens, found.answer_tokens = asked.requests, asked.prompt_tokens, asked.answer_tokens
+    found.summaries, found.summarised_tokens = summariser.summaries, summariser.tokens
+    found.requests, found.prompt_tokens, found.answer_tokens = model.requests, model.prompt_tokens, model.answer_tokens
     return found
 
 
 class _CountingSummariser:
-    """A summariser, and how much it is given."""
+    """Counts the requests to a summariser and their tokens, and passes them on."""
 
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
-        self.pieces = self.tokens = 0
+        self.summaries = self.tokens = 0
 
-    async def summarise(self, piece: SummaryRequest) -> Summary:
-        self.pieces += 1
-        self.tokens += piece.counter.count(piece.messages)
-        return await self._summariser.summarise(piece)
+    async def summarise(self, request: SummaryRequest) -> Summary:
+        self.summaries += 1
+        self.tokens += request.counter.count(request.messages)
+        return await self._summariser.summarise(request)
 
 
 class _CountingModel:
-    """Stands for a model: counts, and says as much as it may."""
+    """Stands in for a model: counts its prompts, and answers at the length that was asked for."""
 
     name = "dry run"
 
@@ -199,7 +199,7 @@ class _CountingModel:
     async def sample(self, request: SampleRequest) -> SampledMessage:
         self.requests += 1
         self.prompt_tokens += self._counter.count(request.messages, request.tools)
-        # Half of what may be answered is what is asked for: the rest is for models that cannot stop.
+        # A prompt asks for half of max_tokens: the other half is a reserve for models that write too much.
         wanted = max(1, (request.max_tokens or 0) // 2)
         text = self._counter.head(str(request.messages[-1]["content"]), wanted)
         self.answer_tokens += self._counter.count_text(text)

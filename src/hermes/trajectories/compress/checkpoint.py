@@ -1,11 +1,13 @@
-"""The journal of a run: what it is a run of, how far it came, and every summary that was paid for. One JSON object a line, only added to.
+"""The checkpoint file of a run: its input and settings, how far it came, and every summary that it paid for.
 
-    {"run": …}     first: the input and the settings, so that nothing else is gone on with
-    {"paid": …}    a model's answer and the row it is for, on disk before anybody uses it
-    {"done": …}    everything before this place is in the drafts, as far as these lengths
-    {"end": …}     the drafts are whole
+One JSON object a line; lines are only added:
 
-After a `kill -9` the last line may be half a line: it is cut off. Knows nothing about rows."""
+    {"run": …}     first: the input and the settings; a run with others is refused
+    {"paid": …}    a model's answer and the row it is for, on disk before the run uses it
+    {"done": …}    the drafts, up to these lengths, hold every row before this position
+    {"end": …}     the drafts are complete
+
+After a `kill -9` the last line may be half a line: the reader cuts it off. Knows nothing about rows."""
 
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ class CompressCheckpoint:
     """How far a run came."""
 
     place: InputPosition
-    """Where reading goes on."""
+    """Where the run reads next."""
     lengths: Mapping[str, int]
-    """Bytes of each draft that hold."""
+    """How many bytes of each draft are valid."""
     has_rows: bool
-    """Whether the draft of the file that is being read has a row already."""
+    """Whether the draft of the current file has a row already."""
     totals: Totals
     problems: list[str]
     seconds: float = 0.0
-    """How long it took so far."""
+    """How long the run has worked so far."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,27 +51,27 @@ class CompressCheckpoint:
 
 @dataclass(slots=True)
 class CheckpointContents:
-    """What a journal says."""
+    """What the lines of a checkpoint file add up to."""
 
     run: Mapping[str, Any]
-    mark: CompressCheckpoint | None = None
+    checkpoint: CompressCheckpoint | None = None
     paid: dict[str, list[SampledMessage]] = field(default_factory=dict)
-    """Answers that will be needed again, by what was asked: those for rows behind the mark."""
+    """Answers that the run will need again, by request key: those for rows after the checkpoint."""
     micro_usd: int = 0
-    """All that was paid."""
+    """What all answers cost."""
     highest_micro_usd: int = 0
-    """The most that was paid for one answer."""
+    """What the most expensive answer cost."""
     metrics: Mapping[str, Any] | None = None
-    """Of the whole run, if the drafts are whole."""
+    """Of the whole run, if the drafts are complete."""
 
 
 class CheckpointFile:
-    """A file that is only added to, by one process at a time. What `append` returned from is on disk, whatever happens next."""
+    """A file to which one process at a time adds lines. When `append` returns, the line is on disk, even after a `kill -9`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel gives the lock up when the process ends, however it ends
         except BlockingIOError:
             self._file.close()
             raise TrajectorySettingsError(
@@ -82,7 +84,7 @@ class CheckpointFile:
         os.fsync(self._file.fileno())
 
     def clear(self) -> None:
-        """Forget everything that was added, and keep the lock."""
+        """Remove all lines, and keep the lock."""
         self._file.truncate(0)
         os.fsync(self._file.fileno())
 
@@ -91,7 +93,7 @@ class CheckpointFile:
 
 
 def read_checkpoint_file(path: Path) -> CheckpointContents | None:
-    """Return what a journal says, and cut off a last line that is not whole; None if it had not begun."""
+    """Return the contents of a checkpoint file, and cut off an incomplete last line; None if no run was begun in it."""
     found: CheckpointContents | None = None
     paid: list[Mapping[str, Any]] = []
     for kind, value in _read_entries(path):
@@ -103,8 +105,8 @@ def read_checkpoint_file(path: Path) -> CheckpointContents | None:
                 found.highest_micro_usd = max(found.highest_micro_usd, value["micro_usd"])
                 paid.append(value)
             case "done" if found is not None:
-                found.mark = CompressCheckpoint.from_dict(value)
-                reached = (found.mark.place.file, found.mark.place.row)
+                found.checkpoint = CompressCheckpoint.from_dict(value)
+                reached = (found.checkpoint.place.file, found.checkpoint.place.row)
                 paid = [each for each in paid if (each["file"], each["row"]) >= reached]
             case "end" if found is not None:
                 found.metrics = value
@@ -130,7 +132,7 @@ def _read_entries(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def check_same_run(known: Mapping[str, Any], run: Mapping[str, Any], advice: str) -> None:
-    """Raise SettingsError, which names what is different, unless the journal is one of this run."""
+    """Raise TrajectorySettingsError, which names the first difference, if the checkpoint file is of another run."""
     for key in sorted({*known["settings"], *run["settings"]}):
         before, now = known["settings"].get(key), run["settings"].get(key)
         if before != now:

@@ -1,8 +1,8 @@
-"""Trajectory files in chunks: some rows that follow each other, as they stand in the file. Streams, and parses no more than it must.
+"""Read trajectory files in chunks: consecutive rows, as they stand in the file. Streams, and parses no more than it must.
 
-A row of a JSONL file is a line with its end. A row of a JSON file is one element of its list, or the one document that it holds;
-what stands between rows is kept beside them, so that a file whose rows all stay as they are is written byte for byte. A place in
-the files can be written down, and reading goes on from there. Knows nothing about what rows mean."""
+A row of a JSONL file is a line with its end. A row of a JSON file is one element of its list, or one document of the file. The bytes
+between rows are kept with them, so a file whose rows all stay as they are is written byte for byte. A position in the files can be
+saved, and a later reader continues there. Knows nothing about what rows mean."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ SUFFIXES = (".json", ".jsonl")
 DEFAULT_CHUNK_BYTES = 1 << 20
 """About how many bytes of rows are in a chunk."""
 READ_BLOCK_BYTES = 1 << 16
-REST = "the rest of the file is not JSON"
 
 _SPACE = re.compile(r"[\s\ufeff]*")
-_BETWEEN = re.compile(r"[\s\ufeff]*,[\s\ufeff]*")
 _CLOSE = re.compile(r"[\s\ufeff]*\][\s\ufeff]*")
 
 
@@ -35,12 +33,12 @@ class InputFile:
 
     path: Path
     name: str
-    """As seen from the folder that holds all of them: what rows are named by."""
+    """The path below the folder that holds all inputs; rows are named by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPosition:
-    """Where reading goes on: a byte of a file, and the number of the row that begins there."""
+    """Where the reader continues: a byte of a file, and the number of the row that begins there."""
 
     file: int = 0
     offset: int = 0
@@ -52,7 +50,7 @@ INPUT_START = InputPosition()
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one file that follow each other."""
+    """Consecutive rows of one file."""
 
     file: int
     """The file's place among the inputs."""
@@ -61,13 +59,13 @@ class Chunk:
     """The number of the first row, counted from 1: its line, or its place in the list."""
     rows: Sequence[bytes]
     leads: Sequence[bytes] = ()
-    """What stands before each row, in a JSON file."""
+    """The bytes before each row, in a JSON file."""
     tail: bytes = b""
-    """What stands behind the last row."""
+    """The bytes after the last row."""
     end: InputPosition = INPUT_START
     """Where the next chunk begins."""
     broken: bytes = b""
-    """The rest of a JSON file that breaks off or is no JSON."""
+    """The rest of a JSON file that ends too early or is not JSON."""
 
     @property
     def size(self) -> int:
@@ -75,14 +73,14 @@ class Chunk:
         return sum(map(len, self.rows)) + len(self.broken)
 
     def without_rows(self) -> Chunk:
-        """Return where it stands, without what stands there."""
+        """Return the chunk with its position only."""
         return replace(self, rows=(), leads=())
 
 
 def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[InputFile]:
-    """Return a file, or the trajectory files below a folder in the order of their names; raise SourceError if there are none.
+    """Return the file, or the trajectory files below the folder, in the order of their names; raise SourceError if there are none.
 
-    Hidden files are no trajectories, nor are the names in `leave_out`, where one that begins with a dot is how a name ends."""
+    Leaves out hidden files and the names in `leave_out`. A name in `leave_out` that begins with a dot is a suffix."""
     if path.is_file():
         return [InputFile(path, _printable_name(path.name))]
     if not path.is_dir():
@@ -100,7 +98,7 @@ def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[InputFile]:
 
 
 def fingerprint(inputs: Sequence[InputFile]) -> list[dict[str, Any]]:
-    """Return what tells whether the files are still the same: name, size and SHA-256 of each."""
+    """Return name, size and SHA-256 of each file; a resumed run compares them to see whether a file changed."""
     prints = []
     for each in inputs:
         with each.path.open("rb") as file:
@@ -110,7 +108,7 @@ def fingerprint(inputs: Sequence[InputFile]) -> list[dict[str, Any]]:
 
 
 def read_chunks(inputs: Sequence[InputFile], begin: InputPosition = INPUT_START, size: int = DEFAULT_CHUNK_BYTES) -> Iterator[Chunk]:
-    """Yield all rows from a place on, file by file. Every file has at least one chunk, be it empty."""
+    """Yield all rows from a position on, file by file. Every file has at least one chunk, even if it is empty."""
     for number, each in enumerate(inputs):
         if number < begin.file:
             continue
@@ -138,7 +136,7 @@ def _read_jsonl(file: IO[bytes], name: str, place: InputPosition, size: int) -> 
 
 
 def _read_json(file: IO[bytes], name: str, place: InputPosition, size: int) -> Iterator[Chunk]:
-    """Yield the elements of a list, or documents that stand behind each other. A number is complete only when something follows it."""
+    """Yield the elements of a list, or documents that follow each other. A number is complete only when something follows it."""
     reader = _JsonReader(file)
     is_list = reader.skip(_SPACE)[1].startswith("[")
     reader.seek(place.offset)
@@ -162,7 +160,7 @@ def _read_json(file: IO[bytes], name: str, place: InputPosition, size: int) -> I
 
 
 class _JsonReader:
-    """Text of a file as far as it is needed; elements are cut off its front."""
+    """Holds the next part of a file's text; elements are cut off its front."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -172,12 +170,12 @@ class _JsonReader:
     def seek(self, offset: int) -> None:
         self._file.seek(offset)
         self.offset = offset
-        """Byte of the file at which the text begins."""
+        """The byte of the file at which the text begins."""
         self._text, self._is_all, self._bad = "", False, b""
         self._bytes = codecs.getincrementaldecoder("utf-8")()
 
     def skip(self, pattern: re.Pattern[str]) -> tuple[int, str]:
-        """Return how far a pattern reaches, with at least one character behind it if the file has one; and what stands there."""
+        """Return where a match of the pattern ends, and the text after it: at least one character, if the file has one."""
         while True:
             found = pattern.match(self._text)
             if (found is not None and found.end() < len(self._text)) or self._is_all:
@@ -188,7 +186,7 @@ class _JsonReader:
             self._more(READ_BLOCK_BYTES)
 
     def element(self, *, is_list: bool, is_first: bool) -> tuple[bytes, bytes] | None:
-        """Cut off the next element and what stands before it; None if there is none."""
+        """Cut off the next element, and return the bytes before it and the element; None if there is none."""
         at = self.skip(_SPACE)[0]
         if is_list:
             at = self._behind("[" if is_first else ",", at)
@@ -204,10 +202,10 @@ class _JsonReader:
                 if self._is_all:
                     return None
             self._more(step)
-            step *= 2  # a long element is tried again a few times, and not for every block of it
+            step *= 2  # so a long element is tried again a few times, not after every block
 
     def rest(self, *, is_list: bool, is_empty: bool) -> tuple[bytes, bytes]:
-        """Return what ends the file, and what stands there that is no JSON."""
+        """Return the bytes that end the file, and the bytes that are not JSON."""
         pattern = re.compile(r"[\s\ufeff]*\[[\s\ufeff]*\][\s\ufeff]*") if is_empty else _CLOSE
         while not self._is_all:
             self._more(READ_BLOCK_BYTES)
@@ -219,7 +217,7 @@ class _JsonReader:
         return b"[]\n" if is_list and is_empty else b"\n]\n" if is_list else b"", broken
 
     def _behind(self, mark: str, at: int) -> int:
-        """Return where the next element begins behind a mark; -1 if the mark is not there."""
+        """Return where the next element begins after a mark; -1 if the mark is not there."""
         if self._text[at : at + 1] != mark:
             return -1
         return self.skip(re.compile(rf"[\s\ufeff]*\{mark}[\s\ufeff]*"))[0]
@@ -241,7 +239,7 @@ class _JsonReader:
 
 
 def _printable_name(name: str) -> str:
-    """A file name need not be text."""
+    """Return a name as text: a file name may hold bytes that are not UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 

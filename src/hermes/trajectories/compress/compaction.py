@@ -1,7 +1,7 @@
-"""Compress one conversation: weigh it, plan, have the middle summarised, and put the result in with one edit of kind `compaction`.
+"""Compact one conversation: count its tokens, plan, have the middle summarised, and apply the result in one edit of kind `compaction`.
 
-The graph keeps the version before wherever a model's answer was sampled in it, so nothing that was sampled is lost. A summary that a
-model wrote carries its own chat. Knows nothing about files: one graph in, the same graph edited and its numbers out."""
+The graph keeps the version before if a model's answer was sampled in it, so no sample is lost. A summary that a model wrote carries its
+own chat. Knows nothing about files: takes one graph, edits it, and returns the numbers."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ async def compact_to_target(
     sample_id: str,
     tools: Sequence[Any] = (),
 ) -> CompactionResult:
-    """Bring a conversation to the target of the settings, in one edit of kind `compaction`; return what was done.
+    """Bring a conversation to the target of the settings, in one edit of kind `compaction`; return its numbers.
 
-    What fits is not touched, and what was compressed is not compressed again. What cannot fit is made as short as it gets, and
-    flagged. Raises SessionError, and changes nothing, if the chat template refuses the conversation, or if somebody edited it
-    meanwhile; messages that were appended meanwhile stay. `sample_id` names the summary, so that after a crash it is not paid twice."""
+    A conversation that fits is not touched, and an earlier summary is not summarised again on its own. A conversation that cannot fit is
+    made as short as possible, and flagged. Raises SessionError, and changes nothing, if the chat template refuses the conversation, or if
+    the caller edited it meanwhile; messages that were appended meanwhile stay. `sample_id` names the summary, so that it is not paid twice
+    after a crash."""
     messages = list(chat.versions[-1])
     scale = TokenScale(settings, counter, tools)
-    total = scale.counted(messages)
+    total = scale.count(messages)
     if total <= scale.target and settings.processing.skip_under_target:
         return _unchanged_result(total, len(turns_of(messages)), scale)
     layout = lay_out(messages, settings.protected_turns, scale.headers)
     planner = Planner(messages, layout, scale)
     cuts = planner.cuts(total)
     limit_s = settings.processing.per_trajectory_timeout
-    summaries = [await _summarise(piece, summariser, limit_s) for piece in _summary_requests(messages, layout, cuts, scale, sample_id)]
+    summaries = [await _summarise(request, summariser, limit_s) for request in _summary_requests(messages, layout, cuts, scale, sample_id)]
     edit = _apply_summaries(messages, cuts, summaries, planner, scale)
-    listed = edit.messages
-    after = scale.total(listed)
-    start, stop = edit.changed
-    if after >= total:  # nothing to be gained
+    rewritten = edit.messages
+    after = scale.total(rewritten)
+    start, stop = edit.changed_range
+    if after >= total:  # compaction gains nothing
         untouched = _unchanged_result(total, len(layout.turns), scale)
         return replace(untouched, over_limit_reason=NO_SUMMARY) if untouched.still_over_limit and planner.is_refused else untouched
     now = chat.versions[-1]
     if len(now) < len(messages) or not all(is_same_content(one, other) for one, other in zip(messages, now, strict=False)):
         raise SessionError("the conversation was edited while it was summarised; compress it again")
-    chat.replace(slice(start, stop), listed[start : len(listed) - (len(messages) - stop)], kind=COMPACTION)
-    turns = turns_of(listed)
+    chat.replace(slice(start, stop), rewritten[start : len(rewritten) - (len(messages) - stop)], kind=COMPACTION)
+    turns = turns_of(rewritten)
     return CompactionResult(
         original_tokens=total,
         compressed_tokens=after,
@@ -95,15 +96,15 @@ async def compact_when_full(
     sample_id: str,
     tools: Sequence[Any] = (),
 ) -> CompactionResult:
-    """Compress a running conversation before its next call, if it takes more of the context limit than `live.trigger_share`.
+    """Compact a running conversation before its next call, if it takes more of the context limit than `live.trigger_share`.
 
-    As `compress`, under the settings of `live`: old tool output is cut first, a summary says that it is for reference only, and the
-    user's own words are kept longest. Reasoning is not counted, because it is not sent again."""
+    As `compact_to_target`, under the settings of `live`: old tool results are cut first, a summary says that it is for reference only,
+    and a share of a model's summary quotes the user. Reasoning is not counted, because it is not sent again."""
     live = live_settings(settings, limit_tokens)
     trigger = int(limit_tokens * settings.live.trigger_share)
     scale = TokenScale(live, counter, tools)
     messages = list(chat.versions[-1])
-    total = scale.counted(messages)
+    total = scale.count(messages)
     if total <= trigger:
         untouched = _unchanged_result(total, len(turns_of(messages)), scale)
         return replace(untouched, skipped_under_target=True, still_over_limit=False, over_limit_reason="")
@@ -125,15 +126,15 @@ def live_settings(settings: CompressionSettings, limit_tokens: int) -> Compressi
     )
 
 
-async def _summarise(piece: SummaryRequest, summariser: Summariser, limit_s: float) -> Summary:
-    """Return a summary of one stretch, from the extractive summariser if the one asked takes too long."""
-    if not piece.target_tokens:
+async def _summarise(request: SummaryRequest, summariser: Summariser, limit_s: float) -> Summary:
+    """Return a summary for one request; from the extractive summariser if the given one takes too long."""
+    if not request.target_tokens:
         return Summary("")
     try:
         async with time_limit(limit_s):
-            return await summariser.summarise(piece)
+            return await summariser.summarise(request)
     except TimeoutError:
-        summary = await ExtractiveSummariser().summarise(piece)
+        summary = await ExtractiveSummariser().summarise(request)
         return replace(summary, how=f"{summary.how} (model failed: no summary within {limit_s:g} s)", api_calls=1, errors=1)
 
 
@@ -144,14 +145,14 @@ def _summary_requests(
     for number, cut in enumerate(cuts):
         head = [messages[index] for index in range(cut.start) if index in layout.protected]
         name = f"{sample_id}/{number}" if number else sample_id
-        stretch = [scale.summarised(message) for message in messages[cut.start : cut.stop]]
-        yield SummaryRequest(stretch, cut.budget, name, scale.counter, head, share)
+        shown = [scale.without_frame(message) for message in messages[cut.start : cut.stop]]
+        yield SummaryRequest(shown, cut.budget, name, scale.counter, head, share)
 
 
 def _apply_summaries(
     messages: Sequence[Node], cuts: Sequence[SummaryCut], summaries: Sequence[Summary], planner: Planner, scale: TokenScale
 ) -> Rewrite:
-    """Put the summaries in; then cut tool results, and at last the summaries themselves, until it fits or nothing more can be done."""
+    """Put the summaries in; then cut tool results, and last the summaries themselves, until the list fits or nothing more can be cut."""
     texts = [shorten(summary.text.strip(), cut.budget, scale.counter) for cut, summary in zip(cuts, summaries, strict=True)]
     stand_ins = tuple(_summary_message(*one, scale) for one in zip(cuts, summaries, texts, strict=True))
     edit, _ = trim_to_fit(Rewrite(messages, cuts, stand_ins), planner.early_trims, scale)
@@ -172,8 +173,8 @@ def _apply_summaries(
 
 
 def _summary_message(cut: SummaryCut, summary: Summary, text: str, scale: TokenScale, *, has_notice: bool = True) -> dict[str, Any]:
-    message = scale.bare(cut.turns)
-    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # shorter than that it says less
+    message = scale.shortest_stand_in(cut.turns)
+    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # a shorter text says less than `N turns left out.`
         message = scale.stand_in(text, has_notice=has_notice)
     side: dict[str, Any] = {SUMMARY_METADATA: {"how": summary.how, "turns": cut.turns, "tokens": cut.tokens}}
     if summary.chat is not None:
@@ -198,4 +199,4 @@ def _unchanged_result(total: int, turns: int, scale: TokenScale) -> CompactionRe
 def _over_limit_reason(total: int, scale: TokenScale) -> str:
     if total <= scale.target:
         return ""
-    return f"what may not be summarised or cut has {total:,} tokens, the target is {scale.target:,}"
+    return f"parts that may not be summarised or cut have {total:,} tokens, the target is {scale.target:,}"

@@ -1,9 +1,9 @@
-"""A summary without a model: the clauses that say most, in the order in which they were said. Deterministic, no network, no word lists.
+"""A summary without a model: the most telling clauses, in their order. Deterministic, no network, no word lists.
 
-What a clause says is the sum of its terms. A term counts by how rare it is in the piece, numbers and names more, and all of it more if
-the user said it. A plain word that occurs once counts less: it is a turn of phrase more often than a matter. A term that was taken
-already counts little, so what is repeated is kept once. Clauses are taken by what they say for the tokens that they take, until the
-target is reached. Of tool calls the name and the arguments compete, of results the first and the last lines."""
+The value of a clause is the sum of its terms' values. A term counts more the rarer it is in the messages; numbers and names count more,
+and so do the user's words. A plain word that occurs once counts less: it is more often a turn of phrase than a topic. A term that is in
+the summary already counts little, so repeated facts are kept once. Clauses are chosen by value for each token, until the target is
+reached. Of a tool call the name and the arguments compete, of a result the first and the last lines."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from hermes.trajectories.compress.token_scale import shorten
 from hermes.trajectories.sharegpt_turns import SPEAKERS
 
 SPEAKER_WEIGHTS = {"human": 2.5, "gpt": 1.0, "system": 2.0, "tool": 0.7}
-"""How much words count, by who said them."""
+"""How much the words of each speaker count."""
 CALL_WEIGHT = 1.6
-"""How much the words of a call count: what was done matters more than what was said about it."""
+"""How much the words of a tool call count: an action matters more than the words about it."""
 SPEAKER_NAMES = {"human": "User", "gpt": "Assistant", "system": "System", "tool": "Tool"}
 NUMBER_WEIGHT, NAME_WEIGHT, SINGLE_USE_WEIGHT = 3.0, 2.5, 0.4
-"""How much a number counts, a name, and a plain word that occurs once, against a plain word that occurs again."""
+"""How much a number, a name and a plain word that occurs once count; a plain word that occurs again counts 1."""
 REPEATED_WEIGHT = 0.05
-"""What a term counts for that is said already."""
+"""How much a term counts that is in the summary already."""
 MAX_CLAUSE_CHARS = 240
-"""Characters of one clause: longer ones are cut into pieces, because most of what has no end is data."""
+"""Longer clauses are split, because a text without punctuation is mostly data."""
 RESULT_LINES = 2
 """How many lines of a tool result compete, from its head and from its tail."""
 
@@ -46,31 +46,31 @@ _LINE = re.compile(rf".{{1,{MAX_CLAUSE_CHARS}}}(?:\s+|$)|.{{{MAX_CLAUSE_CHARS}}}
 
 @dataclass(slots=True, eq=False)
 class Clause:
-    """One unit of choice."""
+    """The smallest text that is kept or left out."""
 
     message: int
     place: tuple[int, int]
     """Sentence and clause in its message."""
     is_last: bool
-    """Of its sentence."""
+    """Whether it ends its sentence."""
     text: str
     terms: dict[str, float]
     cost: float
 
 
 class ExtractiveSummariser:
-    """Keeps what was said that says most. Costs nothing, and is never longer than it may be."""
+    """Keeps the most telling clauses. Costs nothing, and never exceeds the target."""
 
-    async def summarise(self, piece: SummaryRequest) -> Summary:
-        return Summary(extract(piece.messages, piece.target_tokens, piece.counter))
+    async def summarise(self, request: SummaryRequest) -> Summary:
+        return Summary(extract(request.messages, request.target_tokens, request.counter))
 
 
 def extract(messages: Sequence[Mapping[str, Any]], target_tokens: int, counter: TokenCounter) -> str:
-    """Return the most telling clauses of these messages, at most so many tokens of them."""
+    """Return the most telling clauses of these messages, at most `target_tokens` tokens together."""
     clauses = list(_clauses(messages))
     order = _choose_clauses(clauses, target_tokens)
     low, high, best = 0, len(order), ""
-    while low < high:  # the costs are estimates: find how many really fit
+    while low < high:  # the costs are estimates: find how many clauses really fit
         middle = (low + high + 1) // 2
         text = _write_clauses(order[:middle], messages)
         if counter.count_text(text) <= target_tokens:
@@ -90,7 +90,7 @@ def terms_of(text: str) -> list[str]:
 def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
     drafts: list[tuple[Any, ...]] = []
     seen: Tally[str] = Tally()
-    capitals: Tally[str] = Tally()  # how much more often a term is written with a capital, not counting the start of a sentence
+    capitals: Tally[str] = Tally()  # how much more often a term has a capital letter than not; the start of a sentence does not count
     for index, message in enumerate(messages):
         for number, (parts, weight) in enumerate(_sentences(message)):
             for place, text in enumerate(parts):
@@ -118,7 +118,7 @@ def _term_value(term: str, count: int, clauses: int, *, is_name: bool) -> float:
 
 
 def _sentences(message: Mapping[str, Any]) -> Iterator[tuple[list[str], float]]:
-    """Yield the sentences of a message as clauses, and what their words count. A line of a result is one clause, and so is a call."""
+    """Yield the sentences of a message as clauses, and the weight of their words. A line of a result is one clause, and so is a call."""
     is_result = SPEAKERS[message["role"]] == "tool"
     found = [sentence.strip() for sentence in (_LINES if is_result else _SENTENCE).split(content_text(message))]
     found = [sentence for sentence in found if sentence]
@@ -132,7 +132,7 @@ def _sentences(message: Mapping[str, Any]) -> Iterator[tuple[list[str], float]]:
 
 
 def _split_clause(clause: str, *, is_data: bool) -> Iterator[str]:
-    """Yield a clause, in parts if it is too long; of data the first and the last part only."""
+    """Yield a clause, in parts if it is too long; of data only the first and the last part."""
     if len(clause) <= MAX_CLAUSE_CHARS:
         yield from filter(None, [clause.strip()])
     elif is_data:
@@ -143,35 +143,35 @@ def _split_clause(clause: str, *, is_data: bool) -> Iterator[str]:
 
 
 def _choose_clauses(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:
-    """Return clauses by what they add for what they cost, the best first, a little more than fits."""
-    said: set[str] = set()
-    written: set[str] = set()
+    """Return the clauses with the most gain for each token, the best first, a little more than fits."""
+    taken_terms: set[str] = set()
+    taken_texts: set[str] = set()
     budget = 1.5 * target_tokens + 50
-    heap = [(-_clause_gain(clause, said), place) for place, clause in enumerate(clauses)]
+    heap = [(-_clause_gain(clause, taken_terms), place) for place, clause in enumerate(clauses)]
     heapq.heapify(heap)
     order: list[Clause] = []
     while heap and budget > 0:
         known, place = heapq.heappop(heap)
-        gain = _clause_gain(clauses[place], said)
+        gain = _clause_gain(clauses[place], taken_terms)
         if gain < -known and heap and gain < -heap[0][0]:
-            heapq.heappush(heap, (-gain, place))  # it said more before others said the same
+            heapq.heappush(heap, (-gain, place))  # it gained more before other clauses took its terms
             continue
-        if clauses[place].text in written:
+        if clauses[place].text in taken_texts:
             continue
         order.append(clauses[place])
-        written.add(clauses[place].text)
-        said.update(clauses[place].terms)
+        taken_texts.add(clauses[place].text)
+        taken_terms.update(clauses[place].terms)
         budget -= clauses[place].cost
     return order
 
 
-def _clause_gain(clause: Clause, said: set[str]) -> float:
-    value = sum(weight * (REPEATED_WEIGHT if term in said else 1.0) for term, weight in clause.terms.items())
+def _clause_gain(clause: Clause, taken_terms: set[str]) -> float:
+    value = sum(weight * (REPEATED_WEIGHT if term in taken_terms else 1.0) for term, weight in clause.terms.items())
     return value / clause.cost
 
 
 def _write_clauses(clauses: Sequence[Clause], messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return clauses in their order, a line for each message, with … where something is left out."""
+    """Return clauses in their order, one line for each message, with … where a clause is left out."""
     lines: list[str] = []
     last: Clause | None = None
     for clause in sorted(clauses, key=lambda one: (one.message, one.place)):

@@ -1,6 +1,6 @@
-"""Compress files: read chunk by chunk, compressed wherever the engine has room, written in their order.
+"""Compress files: this process reads chunks and writes them in their order; the workers of the engine compress them.
 
-Memory does not grow with the input. Killed at any point, the same call goes on where it was, and pays for nothing twice."""
+Memory does not grow with the input. If the process is killed at any point, the same call resumes the run and pays for nothing twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hermes.trajectories.sampling_model import SamplingModel
 
 @dataclass(frozen=True, slots=True)
 class CompressProgress:
-    """How far a run came, for whoever watches."""
+    """How far a run came, for a progress display."""
 
     bytes_read: int = 0
     trajectories: int = 0
@@ -37,13 +37,13 @@ class CompressReport:
 
     metrics: Mapping[str, Any]
     problems: list[str]
-    """The first of them; the metrics say how many there are."""
+    """The first ones; the metrics say how many there are."""
     is_resumed: bool
     places: OutputPaths
 
     @property
     def is_clean(self) -> bool:
-        """Whether every row could be read, and was compressed where it had to be."""
+        """Whether every row could be read, and every row that was too long could be compressed."""
         summary = self.metrics["summary"]
         return not summary["trajectories_rejected"] and not summary["trajectories_failed"]
 
@@ -51,7 +51,7 @@ class CompressReport:
 def compress_files(
     job: CompressJob, engine: ChunkEngine, *, restarts: bool = False, on_step: Callable[[CompressProgress], None] = lambda _: None
 ) -> CompressReport:
-    """Compress without a model; see `compress_files_with`."""
+    """Compress without a model; see `compress_files_with_model`."""
     with open_run(job, restarts=restarts) as run:
         if run.found.metrics is None:
             with closing(
@@ -73,34 +73,34 @@ async def compress_files_with_model(
     restarts: bool = False,
     on_step: Callable[[CompressProgress], None] = lambda _: None,
 ) -> CompressReport:
-    """Compress with summaries of a model, which takes `at_once` requests. The output appears whole, or not at all; an interrupted run
-    is gone on with.
+    """Compress with a model's summaries; the model takes at most `at_once` requests at a time.
 
-    Raises SettingsError if the output exists, or an unfinished run is of another input or other settings, and Spent when the
-    budget is used up: the same call with a larger one goes on."""
+    The output appears whole or not at all. The same call resumes an interrupted run. Raises TrajectorySettingsError if the output
+    exists, or if an unfinished run has another input or other settings. Raises SummaryBudgetSpent when the budget is used up; the same
+    call with a larger budget resumes the run."""
     with open_run(job, restarts=restarts) as run:
-        till = PaidSummaries(model, run.journal, run.found, budget_micro_usd)
+        paid_summaries = PaidSummaries(model, run.checkpoint_file, run.found, budget_micro_usd)
 
-        def tell() -> None:
-            on_step(_run_progress(run, job, till.micro_usd))
+        def report_progress() -> None:
+            on_step(_run_progress(run, job, paid_summaries.micro_usd))
 
         def write(chunk: Chunk, done: ChunkOutcome) -> None:
             run.write(chunk, done)
-            tell()
+            report_progress()
 
         if run.found.metrics is None:
-            # Smaller chunks: a few of them are enough to keep a model busy.
+            # Smaller chunks: the rows of a few chunks keep a model busy.
             chunks = read_chunks(job.inputs, run.place, job.chunk_bytes // 8)
             with closing(engine.map(partial(compress_chunk, work=job.work), chunks)) as results:
                 try:
-                    await ModelQueue(job.work, till, at_once=at_once, on_row=tell).ask_all(results, write)
+                    await ModelQueue(job.work, paid_summaries, at_once=at_once, on_row=report_progress).ask_all(results, write)
                 finally:
-                    run.mark()
-        return _finish_run(run, till.micro_usd)
+                    run.save_checkpoint()
+        return _finish_run(run, paid_summaries.micro_usd)
 
 
 def _finish_run(run: CompressRun, micro_usd: int) -> CompressReport:
-    if run.found.metrics is not None:  # killed between the last row and the last file
+    if run.found.metrics is not None:  # the process was killed between the last row and the last file
         run.publish(run.found.metrics)
         return CompressReport(run.found.metrics, run.problems, run.is_resumed, run.job.places)
     return CompressReport(run.finish(micro_usd), run.problems, run.is_resumed, run.job.places)
@@ -111,7 +111,7 @@ def _run_progress(run: CompressRun, job: CompressJob, micro_usd: int = 0) -> Com
 
 
 def _bytes_read(place: InputPosition, job: CompressJob) -> int:
-    """Return how many bytes of the input are read."""
+    """Return how many bytes of the input the run has read."""
     return sum(each.path.stat().st_size for each in job.inputs[: place.file]) + place.offset
 
 

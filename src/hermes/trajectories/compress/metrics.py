@@ -1,6 +1,6 @@
-"""Metrics in total: what hermes-agent's compressor reports, under its names, and what it does not say beside it.
+"""The metrics of a whole run: those of hermes-agent's compressor, under its names, and some more.
 
-Totals add up: those of chunks, of processes, of a run before it was killed and of the run that went on."""
+Totals can be added: of chunks, of processes, and of a run before and after an interruption."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Totals:
     skipped_under_target: int = 0
     still_over_limit: int = 0
     failed: int = 0
-    """Written as they were, because neither a model nor the extractive summariser could do anything with them."""
+    """Written as they were, because neither a model nor the extractive summariser could compress them."""
     rejected: int = 0
-    """Could not be read; kept in a file of their own."""
+    """Could not be read; kept in a separate file."""
     left_out: int = 0
-    """Not in the sample that was asked for."""
+    """Not in the sample (`--sample-percent`)."""
     fallbacks: int = 0
-    """Summarised without the model that was asked."""
+    """Summarised, at least in part, without the model that the settings name."""
     off_policy: int = 0
-    """Rows with answers that were sampled with something else before them."""
+    """Rows with answers that were sampled in another context than they have now."""
     trimmed_results: int = 0
     tokens_before: int = 0
     tokens_after: int = 0
@@ -38,19 +38,19 @@ class Totals:
     tokens_saved: int = 0
     turns_removed: int = 0
     ratios: float = 0.0
-    """Sum of the compression ratios of what was compressed."""
+    """Sum of the compression ratios of the compressed trajectories."""
     api_calls: int = 0
     api_errors: int = 0
     estimated: int = 0
     """Trajectories whose tokens were estimated instead of counted."""
 
-    def add(self, one: CompactionResult, *, asks: bool = False) -> None:
-        """Take in one trajectory; `asks`: a model was to summarise it."""
+    def add(self, one: CompactionResult, *, has_model: bool = False) -> None:
+        """Add one trajectory; `has_model`: the settings name a model for its summary."""
         self.trajectories += 1
         self.compressed += one.was_compressed
         self.skipped_under_target += one.skipped_under_target
         self.still_over_limit += one.still_over_limit
-        self.fallbacks += asks and bool(one.summary) and one.summary != MODEL
+        self.fallbacks += has_model and bool(one.summary) and one.summary != MODEL
         self.trimmed_results += one.trimmed_results
         self.tokens_before += one.original_tokens
         self.tokens_after += one.compressed_tokens
@@ -65,7 +65,7 @@ class Totals:
             self.ratios += one.compression_ratio
 
     def skip(self, tokens: int, turns: int, *, is_estimate: bool) -> None:
-        """Take in a trajectory that is short enough, without making a record of it: most are."""
+        """Add a trajectory that is short enough. Most are, so this needs no CompactionResult."""
         self.trajectories += 1
         self.skipped_under_target += 1
         self.tokens_before += tokens
@@ -83,7 +83,7 @@ class Totals:
 
 
 def metrics_of(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:
-    """Return the metrics file. `seconds` is how long it worked: a run that went on does not count the pause."""
+    """Return the contents of the metrics file. `seconds` is the working time: the pause before a resumed run does not count."""
     compressed = max(totals.compressed, 1)
     return {
         "summary": {

@@ -1,7 +1,7 @@
-"""Rows that wait for a model: asked for many at once, written in their order, never lost to a model that fails or is slow.
+"""Ask a model for the summaries of many rows at once, and write the rows in their order. A failing or slow model loses no row.
 
-A row that takes too long, or whose model fails in a way that nobody foresaw, is summarised without a model; if even that
-fails, it is written as it was. Only when there is no money left does everything stop, to go on another day."""
+If a row takes too long, or the model raises an unexpected error, the row is summarised without a model; if that fails too, it is
+written as it was. Only a spent budget stops the run; a later call resumes it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from hermes.trajectories.compress.timeout import time_limit
 from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork, RawRow, RowOutcome, RowStatus, compress_row
 
 MAX_WAITING_CHUNKS, MAX_WAITING_ROWS = 64, 1_000
-"""So many are held at once, when the first of them takes long."""
+"""So many chunks and rows are held in memory while the first of them waits for its summary."""
 
 RowAnswer = tuple[RowOutcome, ChunkOutcome]
 
 
 @dataclass(slots=True)
 class _WaitingChunk:
-    """A chunk, and the rows of it that are being asked for, by their place among its outcomes."""
+    """A chunk, and the tasks that ask for its rows, by the index of the row's outcome."""
 
     chunk: Chunk
     done: ChunkOutcome
-    asked: dict[int, asyncio.Task[RowAnswer]]
+    tasks: dict[int, asyncio.Task[RowAnswer]]
 
-    def completed(self) -> ChunkOutcome:
-        """Return what became of all rows; raise what asking for one of them raised."""
-        for place, task in self.asked.items():
+    def collect(self) -> ChunkOutcome:
+        """Return the outcomes of all rows; raise what a task raised."""
+        for place, task in self.tasks.items():
             outcome, numbers = task.result()
             self.done.outcomes[place] = replace(outcome, lead=self.done.outcomes[place].lead)
             self.done.totals.merge(numbers.totals)
@@ -43,54 +43,55 @@ class _WaitingChunk:
 
 
 class ModelQueue:
-    """Asks for the summaries of a run."""
+    """Asks a model for the summaries of a run."""
 
     def __init__(
-        self, work: CompressWork, till: PaidSummaries, *, at_once: int | None = None, on_row: Callable[[], None] = lambda: None
+        self, work: CompressWork, paid_summaries: PaidSummaries, *, at_once: int | None = None, on_row: Callable[[], None] = lambda: None
     ) -> None:
-        """`at_once`: the model takes no more. Whoever waited for it there would wait on their own clock."""
-        self._work, self._till, self._on_row = work, till, on_row
-        most = work.settings.processing.max_concurrent_requests
-        self._slots = asyncio.Semaphore(most if at_once is None else min(most, at_once))
+        """`at_once`: how many requests the model takes at a time. A row that waits inside the model uses up its own time limit."""
+        self._work, self._paid_summaries, self._on_row = work, paid_summaries, on_row
+        max_requests = work.settings.processing.max_concurrent_requests
+        self._slots = asyncio.Semaphore(max_requests if at_once is None else min(max_requests, at_once))
         self._running: set[asyncio.Task[RowAnswer]] = set()
 
     async def ask_all(self, results: Iterator[tuple[Chunk, ChunkOutcome]], write: Callable[[Chunk, ChunkOutcome], None]) -> None:
-        """Ask for all rows that wait, and write chunk after chunk as soon as it and those before it are complete.
+        """Ask for all waiting rows, and write each chunk when it and all chunks before it are complete.
 
-        Raises Spent when there is no money left; by then everything that was paid for is on disk."""
+        Raises SummaryBudgetSpent when the budget is used up; by then every paid answer is on disk."""
         try:
             await self._ask_all(results, write)
         except SummaryBudgetSpent:
-            await asyncio.gather(*self._running, return_exceptions=True)  # these are paid for
+            await asyncio.gather(*self._running, return_exceptions=True)  # their answers are being paid for
             raise
         finally:
             for task in self._running:
                 task.cancel()
 
     async def _ask_all(self, results: Iterator[tuple[Chunk, ChunkOutcome]], write: Callable[[Chunk, ChunkOutcome], None]) -> None:
-        begun: deque[_WaitingChunk] = deque()
-        is_all = False
-        while begun or not is_all:
-            if not is_all and not self._till.spent and len(self._running) < MAX_WAITING_ROWS and len(begun) < MAX_WAITING_CHUNKS:
+        waiting: deque[_WaitingChunk] = deque()
+        is_read = False
+        while waiting or not is_read:
+            has_room = len(self._running) < MAX_WAITING_ROWS and len(waiting) < MAX_WAITING_CHUNKS
+            if not is_read and not self._paid_summaries.stop_reason and has_room:
                 found = await _next_result(results)
-                is_all = found is None
+                is_read = found is None
                 if found is not None:
-                    begun.append(self._begin(*found))
+                    waiting.append(self._begin(*found))
             elif self._running:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            while begun and all(task.done() for task in begun[0].asked.values()):
-                first = begun.popleft()
-                write(first.chunk, first.completed())
+            while waiting and all(task.done() for task in waiting[0].tasks.values()):
+                first = waiting.popleft()
+                write(first.chunk, first.collect())
 
     def _begin(self, chunk: Chunk, done: ChunkOutcome) -> _WaitingChunk:
-        begun = _WaitingChunk(chunk, done, {})
+        waiting = _WaitingChunk(chunk, done, {})
         for place, outcome in enumerate(done.outcomes):
             if outcome.status is RowStatus.WAITING:
                 raw = RawRow(outcome.line, chunk.name, outcome.number)
-                begun.asked[place] = task = asyncio.create_task(self._ask(raw, chunk.file))
+                waiting.tasks[place] = task = asyncio.create_task(self._ask(raw, chunk.file))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
-        return begun
+        return waiting
 
     async def _ask(self, raw: RawRow, file: int) -> RowAnswer:
         processing, counter = self._work.settings.processing, self._work.counter()
@@ -98,16 +99,16 @@ class ModelQueue:
             done = ChunkOutcome()
             outcome, reason = RowOutcome(RowStatus.WRITTEN, raw.line), ""
             try:
-                # The clock starts when the row has its slot, and the till stops it: waiting for others is not the row's fault.
+                # The limit starts when the row has its slot, and PaidSummaries pauses it: a row is not charged for waiting for others.
                 async with time_limit(processing.per_trajectory_timeout):
-                    summariser = ModelSummariser(self._till.model_for(file, raw.number), self._work.settings)
+                    summariser = ModelSummariser(self._paid_summaries.model_for(file, raw.number), self._work.settings)
                     outcome = await compress_row(raw, self._work, counter, done, summariser=summariser)
                 reason = done.problems[-1] if done.totals.failed else ""
             except SummaryBudgetSpent:
                 raise
             except TimeoutError:
                 reason = f"nothing in {processing.per_trajectory_timeout:g} s"
-            except Exception as error:  # noqa: BLE001  # a model is somebody's program: whatever it raises, the row is not lost
+            except Exception as error:  # noqa: BLE001  # a model may be any code: the row must survive every error
                 reason = f"{type(error).__name__}: {error}"
             if reason:
                 done = ChunkOutcome()
@@ -117,21 +118,21 @@ class ModelQueue:
 
 
 async def _next_result(results: Iterator[tuple[Chunk, ChunkOutcome]]) -> tuple[Chunk, ChunkOutcome] | None:
-    """Return what comes next, worked on in a thread; None at the end."""
+    """Return the next result, which a thread fetches; None at the end."""
     fetching = asyncio.create_task(asyncio.to_thread(next, results, None))
     try:
         return await asyncio.shield(fetching)
     except asyncio.CancelledError:
-        await asyncio.wait([fetching])  # whoever stops closes the results, and a generator that is being worked in cannot be closed
+        await asyncio.wait([fetching])  # the caller closes the results next, and a running generator cannot be closed
         raise
 
 
 class FallbackSummariser:
-    """The extractive summariser, in the place of a model; says why."""
+    """The extractive summariser in place of a model; the summary says why."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    async def summarise(self, piece: SummaryRequest) -> Summary:
-        summary = await ExtractiveSummariser().summarise(piece)
+    async def summarise(self, request: SummaryRequest) -> Summary:
+        summary = await ExtractiveSummariser().summarise(request)
         return replace(summary, how=f"extractive (model failed: {self._reason})", errors=1)

@@ -1,8 +1,8 @@
-"""The drafts of a run: everything is written beside its place and moved there at the end, so that an output is never half of one.
+"""The drafts of a run: every file is written in a hidden folder and moved to its final path at the end, so an output is never incomplete.
 
-    .NAME.unfinished/   journal.jsonl, out/ (a draft for each input), rejected, over_limit, trajectories
+    .NAME.unfinished/   checkpoint.jsonl, out/ (a draft for each input), rejected, over_limit, trajectories
 
-How far the drafts hold is in the journal; behind that they are cut when a run goes on. Knows nothing about where rows come from."""
+The checkpoint file says how many bytes of each draft are valid; a resumed run cuts off the rest. Knows nothing about the input."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from hermes.trajectories.compress.worker import RowOutcome, RowStatus
 from hermes.trajectories.errors import TrajectorySettingsError
 
 SIDE_FILES = {RowStatus.REJECTED: "rejected", RowStatus.OVER_LIMIT: "over_limit"}
-"""What is not written with the others, and the name of its draft."""
+"""Rows that go to a file of their own, and the name of its draft."""
 TRAJECTORY_METRICS = "trajectories"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPaths:
-    """Where the files of a run end up."""
+    """The final paths of a run's files."""
 
     out: Path
-    """A file, or a folder where the input is one."""
+    """A file; a folder if the input is a folder."""
     metrics: Path
     is_folder: bool
     is_private: bool = False
-    """Readable for its owner alone: what was sealed in a store."""
+    """Readable for the file's owner only: the rows were sealed in a store."""
 
     @property
     def folder(self) -> Path:
         return self.out.with_name(f".{self.out.name}.unfinished")
 
-    def beside(self, draft: str) -> Path:
-        """Return where a draft ends up that is not the output."""
+    def side_path(self, draft: str) -> Path:
+        """Return the final path of a draft other than the output itself."""
         return (
             self.metrics.with_suffix(".jsonl")
             if draft == TRAJECTORY_METRICS
@@ -47,32 +47,32 @@ class OutputPaths:
 
 
 def output_stem(out: Path) -> str:
-    """Return what files beside an output are called by: its name, without the usual suffix only, so that x.json has others than x.jsonl."""
+    """Return how the names of side files begin: the output's name without `.jsonl`. So side files of x.json and x.jsonl do not clash."""
     return out.name.removesuffix(".jsonl")
 
 
 class OutputDrafts:
-    """Files that are only added to, and cut back to where they hold."""
+    """Files to which a run adds bytes; a resumed run first cuts them to their valid length."""
 
     def __init__(self, places: OutputPaths, inputs: Sequence[InputFile], lengths: Mapping[str, int], *, has_rows: bool = False) -> None:
         self._places, self._inputs = places, inputs
         self._files: dict[str, IO[bytes]] = {}
         self._lengths = dict(lengths)
-        self._open = -1
+        self._open_file = -1
         self.has_rows = has_rows
-        """Whether the file that is being written has a row already."""
+        """Whether the current output file has a row already."""
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Bytes of each draft that is still written to."""
+        """Bytes of each draft that is not complete yet."""
         return dict(self._lengths)
 
     def write(self, chunk: Chunk, outcomes: Sequence[RowOutcome]) -> None:
-        """Write what became of the rows of a chunk."""
+        """Write the rows of a chunk, each to the draft that its status asks for."""
         source = self._inputs[chunk.file]
         name = f"out/{source.name}" if self._places.is_folder else "out/rows"
-        if chunk.file != self._open:
-            self._turn_to(name, chunk)
+        if chunk.file != self._open_file:
+            self._begin_file(name, chunk)
         for outcome in outcomes:
             if outcome.status is RowStatus.WRITTEN:
                 self._add(name, self._lead(outcome) + outcome.line)
@@ -84,13 +84,13 @@ class OutputDrafts:
             if outcome.metrics:
                 self._add(TRAJECTORY_METRICS, outcome.metrics)
         if chunk.tail and not self.has_rows and chunk.tail.lstrip().startswith(b"]"):
-            self._add(name, b"[")  # a list all of whose elements are elsewhere is an empty one
+            self._add(name, b"[")  # all elements of the list are in other files: the list is empty
         self._add(name, chunk.tail)
         if chunk.broken:
             self._add(SIDE_FILES[RowStatus.REJECTED], _with_newline(chunk.broken))
 
     def flush(self) -> None:
-        """Return when everything is on disk."""
+        """Return when all bytes are on disk."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -101,26 +101,26 @@ class OutputDrafts:
         self._files.clear()
 
     def publish(self) -> None:
-        """Move everything to its place, the output last. Whatever is in its place already was moved by an earlier try."""
+        """Move all drafts to their final paths, the output last. A draft that is missing was moved by an earlier try."""
         self.close()
         for draft in (*SIDE_FILES.values(), TRAJECTORY_METRICS):
             file = self._places.folder / draft
             if file.exists():
-                file.replace(self._places.beside(draft))
+                file.replace(self._places.side_path(draft))
         written = self._places.folder / "out"
         source = written if self._places.is_folder else written / "rows"
         if source.exists():
             source.replace(self._places.out)
 
-    def _turn_to(self, name: str, chunk: Chunk) -> None:
+    def _begin_file(self, name: str, chunk: Chunk) -> None:
         for other in [each for each in self._files if each.startswith("out/")]:
             file = self._files.pop(other)
             file.flush()
             os.fsync(file.fileno())
             file.close()
-            del self._lengths[other]  # whole, and never opened again
+            del self._lengths[other]  # complete, and never opened again
         is_new = name not in self._lengths
-        self._open = chunk.file
+        self._open_file = chunk.file
         self.has_rows = self.has_rows and not is_new
         self._add(name, b"")
 
@@ -129,7 +129,7 @@ class OutputDrafts:
             path = self._places.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600 if self._places.is_private else 0o666)
-            if path.stat().st_size < self._lengths.setdefault(name, 0):  # the machine went down, not only the process
+            if path.stat().st_size < self._lengths.setdefault(name, 0):  # the machine crashed, not only the process
                 raise TrajectorySettingsError(f"{path} is shorter than it was; start over with --restart")
             os.truncate(path, self._lengths[name])
             self._files[name] = path.open("ab")
@@ -137,14 +137,14 @@ class OutputDrafts:
         self._lengths[name] += len(data)
 
     def _lead(self, outcome: RowOutcome) -> bytes:
-        """Return what stands before a row: a list begins with the first row that is written, whichever was the first that was read."""
+        """Return the bytes before a row: the list begins with the first row that is written, which need not be the first that was read."""
         if self.has_rows:
             return outcome.lead.replace(b"[", b",", 1)
         return outcome.lead.replace(b",", b"[", 1)
 
 
 def _as_json_line(outcome: RowOutcome) -> bytes:
-    """Return an element of a list, or a document, as a line of its own."""
+    """Return a list element, or a whole document, as one line."""
     try:
         return json.dumps(json.loads(outcome.line)).encode() + b"\n"
     except (ValueError, RecursionError):

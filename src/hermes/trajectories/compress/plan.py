@@ -1,15 +1,15 @@
-"""Decide what goes: which tool results are cut, which stretches are summarised, and how long the summaries may be.
+"""Plan a compaction: which tool results are cut, which messages are summarised, and how long the summaries may be.
 
-From the gentlest to the harshest, and only as far as needed:
+The steps, from the gentlest to the harshest; the planner goes only as far as needed:
 
     1. giant tool results are cut (with `prune_results` all old ones, the oldest first)
-    2. stretches of the middle are summarised, its start first, up to the first end of a unit where it fits
+    2. the middle is summarised from its start, up to the first end of a unit where the list fits
     3. the whole middle is summarised, and results whose call is protected are cut
     4. with `trim_protected`, tool results of protected turns are cut too
-    5. summaries get shorter than the settings ask for, down to a mark
-    6. nothing helps: as in 3, and flagged
+    5. summaries get shorter than the settings ask for, down to `N turns left out.`
+    6. nothing helps: as in 3, and the result is flagged
 
-A plan is made before anybody is asked for a summary; `engine` carries it out."""
+The plan is complete before a summariser is asked; `compaction` carries it out."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ from hermes.trajectories.compress.token_scale import REFUSED_TOKENS, TokenScale
 from hermes.trajectories.compress.turns import Layout, MessageRange, Messages, is_summary
 
 MIN_SUMMARY_TOKENS = 40
-"""Tokens of a summary that says something."""
+"""A shorter summary is not worth making."""
 
 
 class Planner:
-    """Makes the plan for one list."""
+    """Plans the compaction of one list of messages."""
 
     def __init__(self, messages: Messages, layout: Layout, scale: TokenScale) -> None:
         self._messages, self._layout, self._scale = messages, layout, scale
 
     def cuts(self, total: int) -> tuple[SummaryCut, ...]:
-        """Return what is to be summarised of a list with so many tokens. Nothing, where cutting tool results is enough."""
+        """Return which messages of a list with `total` tokens are to be summarised. None, if cutting tool results is enough."""
         scale, last = self._scale, len(self._ends) - 1
-        is_lazy = scale.settings.processing.skip_under_target
-        if is_lazy and self.early_trims:
+        stops_early = scale.settings.processing.skip_under_target
+        if stops_early and self.early_trims:
             _, trimmed = trim_to_fit(Rewrite(self._messages), self.early_trims, scale)
             if trimmed <= scale.target:
                 return ()
-        first = 0 if is_lazy else last
-        found = _smallest_fit(first, last, lambda place: self._full(self._useful(place)) <= scale.target, self._guess(total))
+        first = 0 if stops_early else last
+        found = _smallest_fit(first, last, lambda place: self._max_tokens(self._useful_cuts(place)) <= scale.target, self._guess_end(total))
         if found is not None:
-            return self._useful(found)
-        accepted = (cuts for place in range(last, -1, -1) if self._base(cuts := self._cuts(place), ()) < REFUSED_TOKENS)
-        return self._budgeted(next(accepted, ()))
+            return self._useful_cuts(found)
+        accepted = (cuts for place in range(last, -1, -1) if self._min_tokens(cuts := self._cuts(place), ()) < REFUSED_TOKENS)
+        return self._fit_budgets(next(accepted, ()))
 
     @property
     def is_refused(self) -> bool:
-        """Whether there is a middle to summarise, and the chat template takes no summary in its place."""
-        return all(self._base(self._cuts(place), ()) >= REFUSED_TOKENS for place in range(len(self._ends))) and bool(self._ends)
+        """Whether there is a middle to summarise, but the chat template refuses a summary in its place."""
+        return all(self._min_tokens(self._cuts(place), ()) >= REFUSED_TOKENS for place in range(len(self._ends))) and bool(self._ends)
 
     # Tool results ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _sizes(self) -> dict[int, int]:
-        """The tool results that can be shorter."""
+        """The tokens of the tool results that can be cut, by index."""
         sizes = {index: self._scale.result_tokens(message) for index, message in enumerate(self._messages)}
-        return {index: size for index, size in sizes.items() if size > self._scale.least}
+        return {index: size for index, size in sizes.items() if size > self._scale.min_result_tokens}
 
     @cached_property
     def early_trims(self) -> tuple[int, ...]:
-        """The results that are cut before anything is summarised."""
+        """The results that are cut before any message is summarised."""
         settings = self._scale.settings.compression
         free = [index for index in self._sizes if index not in self._layout.protected]
         if settings.prune_results:
@@ -74,7 +74,7 @@ class Planner:
 
     @cached_property
     def late_trims(self) -> tuple[int, ...]:
-        """The results that are cut when the whole middle is summarised, and that is not enough."""
+        """The results that are cut if summarising the whole middle is not enough."""
         if not self._scale.settings.compression.trim_results:
             return ()
         return tuple(sorted((index for index in self._sizes if index not in self._layout.protected), key=self._largest))
@@ -89,24 +89,24 @@ class Planner:
     def _largest(self, index: int) -> tuple[int, int]:
         return -self._sizes[index], index
 
-    # Stretches of the middle -------------------------------------------------------------------------------------
+    # Messages of the middle --------------------------------------------------------------------------------------
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:
-        """Where summarising may stop: segment and unit, in order. A segment that is a summary already is left alone."""
+        """Where a summary may end: segment and unit, in order. A segment that is a summary already is left alone."""
         return [
             (place, unit)
             for place, segment in enumerate(self._layout.segments)
-            if not self._is_done(segment)
+            if not self._is_summarised(segment)
             for unit in range(len(segment))
         ]
 
-    def _is_done(self, segment: Sequence[MessageRange]) -> bool:
+    def _is_summarised(self, segment: Sequence[MessageRange]) -> bool:
         return all(is_summary(self._messages[index], self._scale.headers) for unit in segment for index in unit)
 
     @cached_property
     def _weights(self) -> dict[int, list[int]]:
-        """For each segment the tokens of its units, summed up."""
+        """For each segment the cumulative tokens of its units."""
         tokens = self._scale.tokens
         return {
             place: list(accumulate(sum(tokens(self._messages[index]) for index in unit) for unit in self._layout.segments[place]))
@@ -114,76 +114,76 @@ class Planner:
         }
 
     def _cuts(self, end: int) -> tuple[SummaryCut, ...]:
-        """Return what is summarised up to an end: the segments before it whole, and its own up to its unit."""
+        """Return the cuts up to an end: whole segments before it, and its own segment up to its unit."""
         if end < 0:
             return ()
-        lasts = dict(self._ends[: end + 1])  # of each segment the last unit
+        lasts = dict(self._ends[: end + 1])  # the last unit of each segment
         return tuple(cut for place, unit in lasts.items() if (cut := self._cut(place, unit)) is not None)
 
-    def _useful(self, end: int) -> tuple[SummaryCut, ...]:
-        """Return the same without stretches so short that hardly anything could be said about them."""
+    def _useful_cuts(self, end: int) -> tuple[SummaryCut, ...]:
+        """Return the cuts up to an end, without those whose summary would be too short to be useful."""
         return tuple(filter(self._is_useful, self._cuts(end)))
 
     def _is_useful(self, cut: SummaryCut) -> bool:
         return cut.budget >= min(MIN_SUMMARY_TOKENS, self._scale.settings.compression.summary_target_tokens)
 
     def _cut(self, place: int, unit: int) -> SummaryCut | None:
-        """Return one stretch; None if the shortest summary would be no shorter."""
+        """Return one cut; None if even the shortest summary would not be shorter than its messages."""
         segment, tokens = self._layout.segments[place], self._weights[place][unit]
         start, stop = segment[0].start, segment[unit].stop
         turns = sum(start <= turn.start < stop for turn in self._layout.turns)
-        if tokens <= self._scale.tokens(self._scale.bare(turns)):
+        if tokens <= self._scale.tokens(self._scale.shortest_stand_in(turns)):
             return None
-        # Half at most: a summary that is hardly shorter is not worth the words that it changes.
-        half = max(0, tokens // 2 - self._scale.frame)
+        # At most half: a summary that is hardly shorter is not worth the exact words that it replaces.
+        half = max(0, tokens // 2 - self._scale.summary_overhead)
         return SummaryCut(start, stop, turns, tokens, min(self._scale.settings.compression.summary_target_tokens, half))
 
-    def _base(self, cuts: Sequence[SummaryCut], results: Sequence[int]) -> int:
-        """Return the tokens with the shortest summaries, and with these tool results as short as they get."""
-        edit = Rewrite(self._messages, cuts, [self._scale.bare(cut.turns) for cut in cuts])
-        short = {index: self._shortest[index] for index in edit.left(results)}
+    def _min_tokens(self, cuts: Sequence[SummaryCut], results: Sequence[int]) -> int:
+        """Return the tokens of the list with the shortest summaries, and with these tool results cut as far as possible."""
+        edit = Rewrite(self._messages, cuts, [self._scale.shortest_stand_in(cut.turns) for cut in cuts])
+        short = {index: self._shortest[index] for index in edit.outside_cuts(results)}
         return self._scale.total(replace(edit, trims=short).messages)
 
     @cached_property
     def _shortest(self) -> dict[int, Mapping[str, Any]]:
-        """Tool results as short as they get."""
+        """Tool results, cut as far as possible, by index."""
         wanted = {*self.early_trims, *self.late_trims, *self.last_resort}
-        return {index: self._scale.trimmed(self._messages[index], self._scale.least) for index in wanted}
+        return {index: self._scale.trim_result(self._messages[index], self._scale.min_result_tokens) for index in wanted}
 
-    def _full(self, cuts: Sequence[SummaryCut]) -> int:
-        """Return the tokens with summaries as long as they may be."""
-        return self._base(cuts, self.early_trims) + self._added(cuts)
+    def _max_tokens(self, cuts: Sequence[SummaryCut]) -> int:
+        """Return the tokens of the list with summaries of their full budget."""
+        return self._min_tokens(cuts, self.early_trims) + self._added_tokens(cuts)
 
-    def _added(self, cuts: Sequence[SummaryCut]) -> int:
-        return sum(cut.budget + self._scale.frame for cut in cuts if cut.budget)
+    def _added_tokens(self, cuts: Sequence[SummaryCut]) -> int:
+        return sum(cut.budget + self._scale.summary_overhead for cut in cuts if cut.budget)
 
-    def _guess(self, total: int) -> int:
-        """Return the end where it should fit by the weights alone."""
+    def _guess_end(self, total: int) -> int:
+        """Return the first end where the list should fit, by the tokens of single messages alone."""
 
         def fits(place: int) -> int:
-            cuts = self._useful(place)
-            return total - sum(cut.tokens for cut in cuts) + self._added(cuts) <= self._scale.target
+            cuts = self._useful_cuts(place)
+            return total - sum(cut.tokens for cut in cuts) + self._added_tokens(cuts) <= self._scale.target
 
         return max(0, min(len(self._ends) - 1, bisect_left(range(len(self._ends)), 1, key=fits)))
 
-    def _budgeted(self, cuts: tuple[SummaryCut, ...]) -> tuple[SummaryCut, ...]:
-        """Return the cuts with shorter budgets if only that makes it fit; where nothing does, those that can be said something about."""
-        room = self._scale.target - self._base(cuts, [*self.early_trims, *self.late_trims, *self.last_resort])
-        wanted = self._added(cuts)
+    def _fit_budgets(self, cuts: tuple[SummaryCut, ...]) -> tuple[SummaryCut, ...]:
+        """Return the cuts with smaller budgets if only that makes the list fit; if nothing does, only the useful cuts."""
+        room = self._scale.target - self._min_tokens(cuts, [*self.early_trims, *self.late_trims, *self.last_resort])
+        wanted = self._added_tokens(cuts)
         if room < 0:
             return tuple(filter(self._is_useful, cuts))
         if wanted <= room:
             return cuts
-        return tuple(replace(cut, budget=max(0, cut.budget * room // wanted - self._scale.frame)) for cut in cuts)
+        return tuple(replace(cut, budget=max(0, cut.budget * room // wanted - self._scale.summary_overhead)) for cut in cuts)
 
 
 def _smallest_fit(first: int, last: int, fits: Callable[[int], bool], guess: int) -> int | None:
-    """Return the smallest place from `first` to `last` that fits, None if none does; looks at few places if the guess is good.
+    """Return the smallest place from `first` to `last` that fits, None if none does; tries few places if the guess is good.
 
-    A later place fits wherever an earlier one does, but for templates that refuse some; then the place found still fits."""
+    If one place fits, every later one fits too, except where the template refuses some; the returned place always fits."""
     if last < 0:
         return None
-    low, high, step = first - 1, max(first, guess), 1  # low does not fit; high will be made to
+    low, high, step = first - 1, max(first, guess), 1  # low does not fit; the loop moves high until it fits
     while not fits(high):
         if high == last:
             return None

@@ -1,4 +1,4 @@
-"""What compressing one trajectory did. Field names are those of hermes-agent's metrics where it has them."""
+"""The numbers of one compressed trajectory. A field that hermes-agent's metrics have too has the same name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRIM_REASON = "tool results are shorter than the later answers were sampled with
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The turns, as counted in the trajectory before it was compressed, of which something was summarised or cut: [start_idx, end_idx)."""
+    """The turns [start_idx, end_idx), counted before compression, in which something was summarised or cut."""
 
     start_idx: int = -1
     end_idx: int = -1
@@ -28,7 +28,7 @@ class CompactionResult:
     compressed_tokens: int = 0
     tokens_saved: int = 0
     compression_ratio: float = 1.0
-    """Compressed by original; 1.0 where nothing was done."""
+    """Compressed tokens divided by original tokens; 1.0 if nothing was done."""
     original_turns: int = 0
     compressed_turns: int = 0
     turns_removed: int = 0
@@ -43,12 +43,12 @@ class CompactionResult:
     trimmed_results: int = 0
     """How many tool results were cut."""
     summary: str = ""
-    """Who wrote the summary: `model`, `extractive`, `extractive (model failed: …)`; empty if there is none."""
+    """What wrote the summary: `model`, `extractive`, `extractive (model failed: …)`; empty if there is none."""
     micro_usd: int = 0
     tokens_estimated: bool = False
     """Whether tokens were estimated instead of counted."""
     first_off_policy: int | None = None
-    """Index of the first message, as the list is now, behind which answers were sampled with something else; None if there is none."""
+    """Index of the first changed message, in the list as it is now: answers after it were sampled in another context. None: no change."""
 
     @property
     def off_policy_reason(self) -> str:

@@ -1,6 +1,6 @@
-"""Read the settings of compression from YAML: ours, and hermes-agent's own, as sections or flat as its code names them.
+"""Read the settings of compression from YAML: our files, and those of hermes-agent, with sections or with the flat keys of its code.
 
-Every key is known or refused with the nearest known one; every value has its kind or is refused with the path to it."""
+An unknown key is refused with the nearest known one; a value of the wrong type is refused with its path."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ FLAT_KEYS = {
     "save_over_limit": "processing.save_over_limit",
     "per_trajectory_timeout": "processing.per_trajectory_timeout",
 }
-"""What hermes-agent's code calls the keys of its file."""
+"""The flat names that hermes-agent's code has for the keys of its file."""
 
 SECTIONS: Mapping[str, Any] = get_type_hints(CompressionSettings)
 KEY_TYPES: Mapping[str, Any] = {
     f"{section}.{name}": kind for section, known in SECTIONS.items() for name, kind in get_type_hints(known).items()
 }
-"""Every key, by its path, with its kind."""
+"""The type of every key, by its path."""
 SHARE_KEYS = frozenset(path for path in KEY_TYPES if path.endswith("_share"))
 POSITIVE_KEYS = frozenset(
     {
@@ -76,9 +76,9 @@ TYPE_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", 
 
 
 def read_settings(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CompressionSettings:
-    """Return the settings of a YAML file, the usual ones where it says nothing, and over both the `overrides`, by path or by section.
+    """Return the defaults, changed by a YAML file and then by `overrides`, whose keys are paths or sections.
 
-    Raises SettingsError, one line that says which key is wrong and what it could be."""
+    Raises TrajectorySettingsError with one line that names the wrong key and what it could be."""
     found: dict[str, Any] = {}
     if path is not None:
         found |= _flatten(_read_yaml(path), str(path))
@@ -108,7 +108,7 @@ def _read_yaml(path: Path) -> Mapping[Any, Any]:
 
 
 def _flatten(document: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return the values by path; a null stands for the usual value, as in hermes-agent's files."""
+    """Return the values by path; a null stands for the default, as in hermes-agent's files."""
     found: dict[str, Any] = {}
     for key, value in document.items():
         if key in SECTIONS and not isinstance(value, Mapping | None):
@@ -126,7 +126,7 @@ def _check_key(path: str, where: str) -> str:
         return path
     section = path.partition(".")[0]
     among = [other for other in KEY_TYPES if other.startswith(f"{section}.")] if section in SECTIONS else [*SECTIONS, *KEY_TYPES]
-    # A key that is right in another section is nearer than one that only looks like it.
+    # A key of another section with this very name is a better guess than one that only looks similar.
     name = path.rpartition(".")[2]
     same = [other for other in KEY_TYPES if other.endswith(f".{name}")]
     nearest = same[0] if same else get_close_matches(path, among, n=1, cutoff=0.0)[0]
@@ -134,7 +134,7 @@ def _check_key(path: str, where: str) -> str:
 
 
 def _check_value(path: str, value: Any, where: str) -> Any:
-    """Return a value of the key's kind, or refuse it."""
+    """Return the value if it has the key's type and range; else raise TrajectorySettingsError."""
     plain: Any = next(one for one in (bool, int, float, str) if KEY_TYPES[path] in (one, one | None))
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What goes to a summariser and what comes back. A summariser is pluggable: whoever has this one method is one."""
+"""What a summariser is asked, and what it returns. Any object with the one method of `Summariser` can be used."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ EXTRACTIVE = "extractive"
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A stretch of a conversation to be summarised."""
+    """Consecutive messages of a conversation that are to be summarised."""
 
     messages: Sequence[Mapping[str, Any]]
-    """Whole: no call without its result, nothing cut."""
+    """Complete: each call with its result, no text cut."""
     target_tokens: int
-    """The longest summary that will do."""
+    """The longest summary that is allowed."""
     sample_id: str
-    """Names the summary: asked for again after a crash it is the same sample."""
+    """Names the summary: a request that is repeated after a crash asks for the same sample."""
     counter: TokenCounter
     head: Sequence[Mapping[str, Any]] = ()
-    """The protected messages before it, for context; they stay, and need no summary."""
+    """The protected messages before these, for context; they stay, and need no summary."""
     user_words_share: float = 0.0
-    """How much of a model's summary is kept for the user's own words."""
+    """The share of a model's summary that is kept for the user's own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What stands for a piece."""
+    """The text that replaces the messages."""
 
     text: str
-    """Never longer than the piece's target."""
+    """Never longer than the request allows."""
     how: str = EXTRACTIVE
     """`model`, `extractive`, or `extractive (model failed: …)`."""
     chat: MessageGraph | None = None
-    """The summariser's own chat with all that was sampled in it, also what was not taken."""
+    """The summariser's own chat with every answer that was sampled, used or not."""
     micro_usd: int = 0
     api_calls: int = 0
     errors: int = 0
-    """How many of the calls gave nothing that could be used."""
+    """How many of the calls gave no usable answer."""
 
 
 class Summariser(Protocol):
-    """Somebody who can say it shorter."""
+    """Writes summaries."""
 
-    async def summarise(self, piece: SummaryRequest) -> Summary:
-        """Return a summary. Never raises for a model's failure: there is always an extractive one."""
+    async def summarise(self, request: SummaryRequest) -> Summary:
+        """Return a summary. Never raises for a failure of the model: it returns an extractive summary instead."""
         ...
 
 
 def content_text(message: Mapping[str, Any]) -> str:
-    """Return what a message says, parts joined; empty if it says nothing."""
+    """Return the text of a message, its parts joined; empty if it has none."""
     content = message.get("content")
     return "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
 
 
 def call_texts(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the calls of a message as one writes them: `name(arguments)`."""
+    """Yield the tool calls of a message, each as `name(arguments)`."""
     for call in message.get("tool_calls") or ():
         function = call.get("function") or call
         arguments = function.get("arguments", "")

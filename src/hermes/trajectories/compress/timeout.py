@@ -1,8 +1,8 @@
-"""How long something may take, without the time in which it had to wait for others.
+"""Time limits that can be paused, so that waiting for other tasks does not count.
 
-async with limited(30):
-    async with stopped_clocks():
-        …  # costs nothing of the 30 seconds, nor of any limit around them
+async with time_limit(30):
+    async with pause_timeouts():
+        …  # does not count towards the 30 seconds, nor towards any limit around them
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-_active_timeouts: ContextVar[tuple[asyncio.Timeout, ...]] = ContextVar("hermes.compress.clocks", default=())
+_active_timeouts: ContextVar[tuple[asyncio.Timeout, ...]] = ContextVar("hermes.compress.timeouts", default=())
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def time_limit(limit_s: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def pause_timeouts() -> AsyncIterator[None]:
-    """Stop every limit of this task for as long as the block takes."""
+    """Pause every limit of this task while the block runs."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     stopped = [(clock, when) for clock in _active_timeouts.get() if (when := clock.when()) is not None and not clock.expired()]

@@ -1,7 +1,7 @@
-"""Count tokens: of a whole conversation as its chat template writes it, or, without a tokenizer, by a rule that says rather too many.
+"""Count tokens: of a whole conversation as its chat template writes it, or, without a tokenizer, by a rule that rather counts too many.
 
 A rendered conversation is cut before each special token and the parts are counted one by one, so that after an edit only the
-changed parts are tokenised again. A special token ends whatever was before it, so the sum is that of the whole."""
+changed parts are tokenised again. No token reaches across a special token, so the sum equals the count of the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes.trajectories.tokenizer import TemplateTokenizer, load_tokenizer
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8
 MAX_CACHED_CHARS = 8_000_000
-"""Characters of counted texts that a counter remembers."""
+"""A counter caches the counts of texts with at most so many characters together."""
 
 
 class TokenCounter(Protocol):
@@ -29,7 +29,7 @@ class TokenCounter(Protocol):
 
     name: str
     is_estimate: bool
-    """Whether no tokenizer is asked."""
+    """Whether it counts without a tokenizer."""
 
     def count(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> int:
         """Return the tokens of a whole conversation, template and tools included; raise SessionError if the template refuses it."""
@@ -49,14 +49,16 @@ class TokenCounter(Protocol):
 
 
 def load_counter(name: str | Path, *, trust_remote_code: bool = True) -> TokenCounter:
-    """Return the counter with this name: a folder, a Hugging Face name in the local cache, or `estimate`. Nothing is downloaded."""
+    """Return the counter for a folder, a Hugging Face name in the local cache, or `estimate`. Downloads nothing.
+
+    Raises TrajectorySettingsError if there is no such tokenizer, or if it has code of its own and `trust_remote_code` is false."""
     if name == ESTIMATE:
         return EstimateCounter()
     tokenizer = load_tokenizer(_tokenizer_folder(str(name)))
     if tokenizer.has_own_code and not trust_remote_code:
         raise TrajectorySettingsError(
-            f"{name}: its makers tokenise with code of their own, which is not run here; "
-            "set tokenizer.trust_remote_code: true to count with its tokenizer.json all the same"
+            f"{name}: this tokenizer has code of its own, which Hermes does not run; "
+            "set tokenizer.trust_remote_code: true to count with its tokenizer.json anyway"
         )
     return TemplateCounter(tokenizer)
 
@@ -92,7 +94,7 @@ class TemplateCounter:
             size *= 4
         if len(ends) <= tokens:
             return text
-        for last in range(tokens, 0, -1):  # a text cut between two tokens may have other tokens: one more, seldom
+        for last in range(tokens, 0, -1):  # a text that is cut between two tokens may tokenise differently, rarely with one token more
             cut = text[: ends[last - 1]]
             if self.count_text(cut) <= tokens:
                 return cut
@@ -115,12 +117,12 @@ class TemplateCounter:
         return ""
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str:
-        """Write a conversation as templates want it; if that is refused, as the plainest template takes it."""
+        """Render a conversation in the form that most templates take; if the template refuses it, in the plainest form."""
         failure: Exception | None = None
         for form in (_template_form, _plain_form):
             try:
                 return self._tokenizer.render([form(message) for message in messages], tools or None)
-            except Exception as error:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
+            except Exception as error:  # noqa: BLE001  # a template is a program of the model's makers: an error is about this conversation
                 failure = error
         raise SessionError(f"the chat template refuses a conversation: {type(failure).__name__}: {failure}")
 
@@ -162,7 +164,7 @@ class EstimateCounter:
 
 
 def message_texts(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a model reads of a message."""
+    """Yield the texts of a message that a model reads."""
     content = message.get("content")
     if isinstance(content, str):
         yield content
@@ -183,11 +185,11 @@ def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-# What templates want ---------------------------------------------------------------------------------------------
+# The forms that templates take -----------------------------------------------------------------------------------
 
 
 def _template_form(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates expect it: no null, and the arguments of calls as objects."""
+    """Return a message as most templates expect it: no null, and the arguments of calls as objects."""
     shown = {key: value for key, value in message.items() if value is not None and key != "metadata"}
     shown.setdefault("content", "")
     if message.get("tool_calls"):
@@ -207,7 +209,7 @@ def _with_parsed_arguments(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain_form(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message with roles that every template knows, one text for its content, and calls as they came."""
+    """Return a message with a role that every template knows, one text as content, and unchanged calls."""
     shown = {key: value for key, value in message.items() if value is not None and key != "metadata"}
     shown["role"] = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
     content = message.get("content")
@@ -215,7 +217,7 @@ def _plain_form(message: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-# Where tokenizers lie --------------------------------------------------------------------------------------------
+# Finding a tokenizer ---------------------------------------------------------------------------------------------
 
 
 def _tokenizer_folder(name: str) -> Path:
@@ -243,7 +245,7 @@ def _tokenizer_folder(name: str) -> Path:
 
 
 def _hugging_face_cache() -> Path:
-    """Return the local cache of Hugging Face, where its own tools put it."""
+    """Return the local cache folder that the tools of Hugging Face use."""
     if os.environ.get("HF_HUB_CACHE"):
         return Path(os.environ["HF_HUB_CACHE"]).expanduser()
     home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"

@@ -1,4 +1,4 @@
-"""The scale on which a conversation is weighed while it is compressed: its tokens as a whole, those of a text, and what a summary adds."""
+"""Count tokens during a compaction: of the whole conversation, of one message, and of what a summary adds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hermes.trajectories.errors import SessionError
 from hermes.trajectories.text_rows import reasoning_of
 
 REFUSED_TOKENS = 1 << 60
-"""The tokens of a conversation that the chat template refuses: it fits nowhere."""
+"""The tokens of a conversation that the chat template refuses: more than any target."""
 SUMMARY_HEADER = "[CONTEXT SUMMARY"
-"""How summaries of any run begin, hermes-agent's too."""
+"""How summaries begin with the default settings, also those of hermes-agent."""
 _FRAME = re.compile(r"\A\[CONTEXT SUMMARY[^\]]*\]:?\s*")
 _SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[\u3002\uff01\uff1f]|\n")
 
 
 class TokenScale:
-    """Weighs lists of messages under one set of settings."""
+    """Counts and trims messages under one set of settings."""
 
     def __init__(self, settings: CompressionSettings, counter: TokenCounter, tools: Sequence[Any]) -> None:
         self.settings, self.counter, self.tools = settings, counter, tools
@@ -32,18 +32,18 @@ class TokenScale:
         self.headers = (settings.output.summary_header, settings.live.summary_header, SUMMARY_HEADER)
 
     def total(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of a conversation, REFUSED if the template does not take it."""
+        """Return the tokens of a conversation; REFUSED_TOKENS if the template refuses it."""
         try:
-            return self.counted(messages)
+            return self.count(messages)
         except SessionError:
             return REFUSED_TOKENS
 
-    def counted(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of a conversation; raise SessionError if the template does not take it."""
-        return self.counter.count([self.shown(message) for message in messages], self.tools)
+    def count(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the tokens of a conversation; raise SessionError if the template refuses it."""
+        return self.counter.count([self.counted_form(message) for message in messages], self.tools)
 
-    def shown(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a message as it is counted: with its reasoning in the content, as a ShareGPT row has it, or without any."""
+    def counted_form(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as it is counted: with its reasoning in the content, as a ShareGPT row has it, or without reasoning."""
         if not any(name in message for name in REASONING):
             return message
         shown = {key: value for key, value in message.items() if key not in REASONING}
@@ -54,8 +54,8 @@ class TokenScale:
         return shown
 
     def tokens(self, message: Mapping[str, Any]) -> int:
-        """Return about how many tokens a message takes. Text by text: a tool result's is counted again when it may be cut."""
-        return sum(map(self.counter.count_text, message_texts(self.shown(message)))) + TOKENS_PER_MESSAGE
+        """Return about how many tokens a message takes. Counts text by text: a tool result's text is counted again when it is cut."""
+        return sum(map(self.counter.count_text, message_texts(self.counted_form(message)))) + TOKENS_PER_MESSAGE
 
     # Tool results ------------------------------------------------------------------------------------------------
 
@@ -64,11 +64,11 @@ class TokenScale:
         return self.counter.count_text(text) if text is not None else 0
 
     @cached_property
-    def least(self) -> int:
-        """The shortest length that a tool result is cut to."""
+    def min_result_tokens(self) -> int:
+        """The shortest length that a tool result is cut to, in tokens."""
         return min_result_tokens(self.settings.compression, self.counter)
 
-    def trimmed(self, message: Mapping[str, Any], keep_tokens: int) -> Mapping[str, Any]:
+    def trim_result(self, message: Mapping[str, Any], keep_tokens: int) -> Mapping[str, Any]:
         """Return a tool result with at most so many tokens of text."""
         text = result_text(message) or ""
         short = trim(text, keep_tokens, self.settings.compression, self.counter)
@@ -77,13 +77,13 @@ class TokenScale:
     # Summaries ---------------------------------------------------------------------------------------------------
 
     def stand_in(self, text: str, *, has_notice: bool) -> dict[str, Any]:
-        """Return the message that stands for what was summarised."""
+        """Return the message that replaces the summarised messages."""
         output = self.settings.output
         notice = output.summary_notice_text.strip() if has_notice and output.add_summary_notice else ""
         return {"role": "user", "content": f"{output.summary_header} {text}" + (f"\n\n{notice}" if notice else "")}
 
-    def summarised(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a message as it is shown to a summariser: an earlier summary without its frame, and not as words of the user."""
+    def without_frame(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as a summariser sees it: an earlier summary without header and notice, and not as a user's message."""
         if not is_summary(message, self.headers):
             return message
         text = _FRAME.sub("", message["content"])
@@ -91,19 +91,19 @@ class TokenScale:
             text = text.removeprefix(header)
         return {"role": "system", "content": text.removesuffix(self.settings.output.summary_notice_text.strip()).strip()}
 
-    def bare(self, turns: int) -> dict[str, Any]:
-        """Return the shortest message that can stand for so many turns."""
+    def shortest_stand_in(self, turns: int) -> dict[str, Any]:
+        """Return the shortest message that can replace so many turns."""
         return self.stand_in(f"{turns} turns left out." if turns != 1 else "1 turn left out.", has_notice=False)
 
     @cached_property
-    def frame(self) -> int:
-        """What a summary takes beyond its text."""
-        spare = 4  # tokens at the seams, where texts that were counted apart meet
+    def summary_overhead(self) -> int:
+        """The tokens that a summary message takes beyond its text."""
+        spare = 4  # tokens where texts meet that were counted separately
         return self.counter.count_text(self.stand_in("", has_notice=True)["content"]) + spare
 
 
 def shorten(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Return a text cut to at most so many tokens, at the end of a sentence if one is near, else of a word."""
+    """Return a text cut to at most so many tokens, after a sentence if one ends near, else after a word."""
     if counter.count_text(text) <= tokens:
         return text
     head = counter.head(text, max(tokens, 0))

@@ -1,4 +1,4 @@
-"""Cut a tool result inside its turn: the head and the tail stay, and between them stands how much was left out."""
+"""Cut a tool result inside its turn: the head and the tail stay, and a mark between them says how much was left out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def result_text(message: Mapping[str, Any]) -> str | None:
 
 
 def with_text(message: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
-    """Return a tool result with another text; everything else, a chat attached to it too, stays."""
+    """Return a tool result with another text; all its other fields stay, also an attached chat."""
     content = message["content"]
     if isinstance(content, str):
         return {**message, "content": new}
@@ -34,12 +34,12 @@ def with_text(message: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def min_result_tokens(settings: TargetSettings, counter: TokenCounter) -> int:
-    """Return the shortest length that a result is cut to; one that is no longer is left alone, so cutting twice changes nothing."""
+    """Return the shortest length that a result is cut to. A result that is no longer is left alone, so cutting twice changes nothing."""
     return max(settings.trim_keep_tokens, 3 * counter.count_text(_mark(999_999_999)))
 
 
 def trim(text: str, keep_tokens: int, settings: TargetSettings, counter: TokenCounter) -> str:
-    """Return a text cut to at most `keep_tokens` tokens, the mark among them; the text itself if it is no longer than that."""
+    """Return a text cut to at most `keep_tokens` tokens, the mark included; the text itself if it is no longer than that."""
     total = counter.count_text(text)
     keep = max(keep_tokens, min_result_tokens(settings, counter))
     if total <= keep:

@@ -1,11 +1,11 @@
-"""What belongs together in a list of messages, and what is protected. Pure; knows nothing about tokens or summaries.
+"""Which messages of a list stay together, and which are protected. Pure; knows nothing about tokens or summaries.
 
-A turn is what a ShareGPT row calls one: a message, or tool results that follow each other. A unit is what is summarised whole or not
-at all: a call and its results, with whatever stands between them. Worked example, numbers are messages:
+A turn is what a ShareGPT row calls a turn: one message, or consecutive tool results. A unit is summarised whole or not at all: a call,
+its results, and the messages between them. Worked example, letters are messages:
 
     S  U  A(call c1 c2)  T(c1)  T(c2)  A  U  A      turns: S U A TT A U A      units: [S] [U] [A T T] [A] [U] [A]
 
-With the first system, human, gpt and tool and the last 2 turns protected, [A] in the middle is the only unit that may go."""
+With the first system, human, gpt and tool turn and the last 2 turns protected, only the unit [A] in the middle may be summarised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.trajectories.sharegpt_turns import SPEAKERS
 
 Messages = Sequence[Mapping[str, Any]]
 SUMMARY_METADATA = "compression"
-"""Where the metadata of a summary says what it stands for."""
+"""The key in a summary's metadata under which it says what it replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class MessageRange:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a list is made up."""
+    """The turns, protected messages and units of a list."""
 
     turns: tuple[MessageRange, ...]
     protected: frozenset[int]
     """Messages that stay as they are."""
     segments: tuple[tuple[MessageRange, ...], ...]
-    """The units between protected ones, in order; each segment is a run of units without a protected one in between."""
+    """The units without protected messages, in order; a segment holds consecutive ones."""
 
     def turn_of(self, message: int) -> int:
         """Return the turn that holds a message; for the end of the list the number of turns."""
@@ -48,7 +48,7 @@ class Layout:
 
 
 def lay_out(messages: Messages, settings: ProtectedSettings, headers: Sequence[str]) -> Layout:
-    """Return turns, protected messages and the segments in between. `headers` are what summaries begin with."""
+    """Return turns, protected messages and the segments between them. Summaries begin with one of `headers`."""
     turns = turns_of(messages)
     protected = frozenset(_protected_messages(messages, turns, settings, headers))
     segments: list[list[MessageRange]] = [[]]
@@ -61,7 +61,7 @@ def lay_out(messages: Messages, settings: ProtectedSettings, headers: Sequence[s
 
 
 def turns_of(messages: Messages) -> tuple[MessageRange, ...]:
-    """Return the turns: tool results that follow each other are one."""
+    """Return the turns: consecutive tool results are one turn."""
     turns: list[MessageRange] = []
     for index, message in enumerate(messages):
         if index and _is_result(message) and _is_result(messages[index - 1]):
@@ -72,11 +72,11 @@ def turns_of(messages: Messages) -> tuple[MessageRange, ...]:
 
 
 def units_of(messages: Messages) -> list[MessageRange]:
-    """Return the units: no call without its results, no result without its call.
+    """Return the units: a call and its results are in one unit.
 
-    A result belongs to the last call with its id that nobody answered yet, wherever that is, and to the message right before it if that
-    is an assistant's or a result: ids are missing in many files, and used again in others."""
-    starts = list(range(len(messages)))  # for each message the first one that it must stay with
+    A result belongs to the last call with its id that has no result yet, wherever that call is. It also belongs to the message right
+    before it, if that is an assistant's or a result: many files have no ids, and others use an id again."""
+    starts = list(range(len(messages)))  # for each message the first message of its unit, as far as known
     calls: dict[str, int] = {}
     answered: set[str] = set()
     for index, message in enumerate(messages):
@@ -102,7 +102,7 @@ def units_of(messages: Messages) -> list[MessageRange]:
 
 
 def is_summary(message: Mapping[str, Any], headers: Sequence[str]) -> bool:
-    """Whether a message is a summary of an earlier run: by its mark, or, in files that do not keep marks, by how it begins."""
+    """Whether a message is a summary of an earlier run: by its metadata, or, in files that keep none, by its beginning."""
     side = message.get("metadata")
     if side and SUMMARY_METADATA in side:
         return True
@@ -122,7 +122,7 @@ def _protected_messages(
     wanted = {speaker for speaker, is_wanted in firsts.items() if is_wanted}
     for turn in turns:
         speaker = SPEAKERS[messages[turn.start]["role"]]
-        # A summary is nobody's first word: what it stands before stays protected when it is compressed again.
+        # A summary is not the first turn of its speaker: a later compaction must protect the same turns as the first one.
         if speaker in wanted and not is_summary(messages[turn.start], headers):
             wanted.discard(speaker)
             yield from turn

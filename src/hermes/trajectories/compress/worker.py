@@ -1,7 +1,7 @@
-"""One pure function from rows to rows: `compress_lines`. All that decides about the result is in its arguments, and it can be pickled.
+"""Compress rows: `compress_lines` is a pure function from rows to rows. Its arguments decide the result, and can be pickled.
 
-The same function runs in this process, in others, and on a cluster. Where a model is to be asked, it does everything but that:
-rows that need a summary come back as waiting, with their text, for whoever has the model. Knows nothing about files."""
+The same function runs in this process, in worker processes and on a cluster. It never asks a model: with a model in the settings,
+rows that need a summary come back as waiting, with their text, and the process that has the model asks it. Knows nothing about files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def run_uninterrupted(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run to the end; raise KeyboardInterrupt after it if somebody pressed Ctrl-C meanwhile."""
+    """Run a coroutine to its end; if the user pressed Ctrl-C meanwhile, raise KeyboardInterrupt after it."""
     with _defer_interrupt():
         return asyncio.run(main())
 
@@ -49,13 +49,13 @@ def _defer_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
+    if interrupts:
         raise KeyboardInterrupt
 
 
@@ -66,19 +66,19 @@ SETTINGS_NOT_COMPARED = frozenset(
         *("summarization.model", "summarization.api_key_env", "output.output_suffix", "metrics.output_file"),
     }
 )
-"""Settings that say how the work is done and not what comes out, or that are asked about elsewhere."""
+"""Settings that do not change the rows, or that are compared in another way, such as the model."""
 
 
 class RowStatus(StrEnum):
-    """What becomes of a row."""
+    """Where a row goes."""
 
     WRITTEN = "written"
     OVER_LIMIT = "over limit"
-    """To a file of its own, because the settings say so."""
+    """To a separate file, as the settings ask for."""
     REJECTED = "rejected"
     LEFT_OUT = "left out"
     WAITING = "waiting"
-    """For a model's summary."""
+    """For a summary of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +97,41 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """What becomes of one row, or of several with the same fate that follow each other."""
+    """The result for one row, or for consecutive rows with the same status."""
 
     status: RowStatus
     line: bytes
-    """As it is to be written; as it was, for a row that waits."""
+    """The bytes to write; for a waiting row, the bytes that were read."""
     lead: bytes = b""
-    """What stands before it in a JSON file."""
+    """The bytes before it, in a JSON file."""
     metrics: bytes = b""
-    """A line of the metrics file for each of them."""
+    """One line of the metrics file for each row."""
     number: int = 0
-    """Which row it is, if it is one that waits."""
+    """The number of a waiting row."""
 
 
 @dataclass(frozen=True)
 class CompressWork:
-    """What is done with every row."""
+    """What a run does with every row."""
 
     settings: CompressionSettings = field(default_factory=CompressionSettings)
     model: str | None = None
-    """Who is to write the summaries; None: nobody is asked."""
+    """The model that writes the summaries; None: no model is asked."""
     percent: float = 100.0
-    """So many of a hundred rows, chosen by `seed` and where they stand."""
+    """The percentage of rows in the sample, chosen by `seed` and by file name and row number."""
     seed: int = 42
 
     def counter(self) -> TokenCounter:
         return _cached_counter(self.settings.tokenizer.name, self.settings.tokenizer.trust_remote_code)
 
     @cached_property
-    def mark(self) -> str:
-        """Names what decides about summaries, so that two runs over one file do not use a name twice."""
+    def digest(self) -> str:
+        """Stands for `decisive` in sample ids, so that runs with other settings over the same file use other ids."""
         return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:8]
 
     @cached_property
     def decisive(self) -> dict[str, Any]:
-        """All that decides about the result, by name: a run goes on only with the same."""
+        """All values that decide the result, by name: a run is resumed only with the same values."""
         sections = {name: values for name, values in asdict(self.settings).items() if name != "live"}
         known = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
         chosen = {"model": self.model, "sample_percent": self.percent, "seed": self.seed}
@@ -139,11 +139,11 @@ class CompressWork:
 
     @property
     def has_row_metrics(self) -> bool:
-        """Whether there are metrics for every trajectory."""
+        """Whether each trajectory gets its own line of metrics."""
         return self.settings.metrics.enabled and self.settings.metrics.per_trajectory
 
     def is_in_sample(self, row: RawRow) -> bool:
-        """Whether a row is in the sample: by a hash of its place, so that it is the same one on any machine and in any order."""
+        """Whether a row is in the sample. A hash of file name and row number decides: the same on any machine, in any order."""
         if self.percent >= 100:
             return True
         drawn = hashlib.blake2b(f"{self.seed}\0{row.label}".encode(), digest_size=8).digest()
@@ -152,19 +152,19 @@ class CompressWork:
 
 @dataclass(slots=True)
 class ChunkOutcome:
-    """What became of some rows, in their order."""
+    """The outcomes of some rows, in their order."""
 
     outcomes: list[RowOutcome] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
     problems: list[str] = field(default_factory=list)
-    """One line each, for people."""
+    """One line each, for the user to read."""
 
 
 def compress_lines(lines: Sequence[bytes], work: CompressWork, *, name: str, first: int = 1, leads: Sequence[bytes] = ()) -> ChunkOutcome:
-    """Compress some rows of the file `name` that follow each other, the first of them being row `first`; see Done.
+    """Compress consecutive rows of the file `name`; the first of them is row `first`.
 
-    Untouched rows come back byte for byte. Nothing is dropped: what cannot be read is rejected, what cannot be compressed is
-    written as it was, and both are named. The same rows and the same work give the same bytes, here and anywhere."""
+    Untouched rows come back byte for byte. No row is dropped: a row that cannot be read is rejected, a row that cannot be compressed is
+    written as it was, and `problems` names both. The same rows and the same work give the same bytes on every machine."""
     done = ChunkOutcome()
     run_uninterrupted(partial(_compress_each, lines, work, name, first, done))
     if leads:
@@ -175,7 +175,7 @@ def compress_lines(lines: Sequence[bytes], work: CompressWork, *, name: str, fir
 
 
 async def _compress_each(lines: Sequence[bytes], work: CompressWork, name: str, first: int, done: ChunkOutcome) -> None:
-    """Add what becomes of each line. Returns nothing: `asyncio.run` writes out whatever its coroutine returned, to no end."""
+    """Add the outcome of each line to `done`. Returns nothing: `asyncio.run` would format the returned value for nothing."""
     counter = work.counter()
     for number, line in enumerate(lines, start=first):
         raw = RawRow(line, name, number)
@@ -190,7 +190,7 @@ async def _compress_each(lines: Sequence[bytes], work: CompressWork, name: str, 
 
 
 def compress_chunk(chunk: Chunk, work: CompressWork) -> tuple[Chunk, ChunkOutcome]:
-    """Compress a chunk; it comes back without its rows, which are in what was done with them."""
+    """Compress a chunk. The chunk comes back without its rows: they are in the outcome."""
     done = compress_lines(chunk.rows, work, name=chunk.name, first=chunk.first, leads=chunk.leads)
     return chunk.without_rows(), done
 
@@ -198,21 +198,21 @@ def compress_chunk(chunk: Chunk, work: CompressWork) -> tuple[Chunk, ChunkOutcom
 async def compress_row(
     raw: RawRow, work: CompressWork, counter: TokenCounter, done: ChunkOutcome, *, summariser: Summariser | None = None
 ) -> RowOutcome:
-    """Return what becomes of one row, and add its numbers to `done`. Without a summariser a row that needs a model waits."""
+    """Return the outcome of one row, and add its numbers to `done`. Without a summariser, a row that needs a model gets status WAITING."""
     tokens = turns = 0
     try:
         value = parse_row(raw.line)
         target = work.settings.compression.target_max_tokens if work.settings.processing.skip_under_target else -1
-        can_glance = counter.is_estimate and work.settings.tokenizer.count_reasoning
-        seen = estimate_row(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if can_glance else None
-        if seen is not None:
-            tokens, at_most, turns = seen
+        can_estimate = counter.is_estimate and work.settings.tokenizer.count_reasoning
+        estimate = estimate_row(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if can_estimate else None
+        if estimate is not None:
+            tokens, at_most, turns = estimate
             if at_most <= target:
                 return _keep_short_row(raw, tokens, turns, work, done)
         row = read_row(raw.line, value)
-        if seen is None or seen[0] <= target:  # else it is too long, most likely, and the engine counts again
+        if estimate is None or estimate[0] <= target:  # else it is most likely too long, and compact_to_target counts it anyway
             turns = len(turns_of(row.messages))
-            tokens = TokenScale(work.settings, counter, row.tools).counted(row.messages)
+            tokens = TokenScale(work.settings, counter, row.tools).count(row.messages)
             if tokens <= target:
                 return _keep_short_row(raw, tokens, turns, work, done)
         if work.model is not None and summariser is None:
@@ -221,7 +221,7 @@ async def compress_row(
     except BadRow as error:
         return _reject_row(raw, error, work, done)
     except (TrajectoryError, GraphError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # One trajectory that nobody thought of must not cost the others.
+        # One trajectory of an unforeseen shape must not stop the others.
         return _keep_failed_row(raw, CompactionResult(tokens, tokens, original_turns=turns, compressed_turns=turns), error, work, done)
 
 
@@ -229,20 +229,21 @@ async def _compress_long_row(
     raw: RawRow, row: TrajectoryRow, work: CompressWork, counter: TokenCounter, done: ChunkOutcome, *, summariser: Summariser
 ) -> RowOutcome:
     chat = row.chat()
-    mark = hashlib.sha256(raw.line).hexdigest()[:12]  # another file may have this name too
-    result = await compact_to_target(chat, work.settings, counter, summariser, sample_id=f"{raw.label}#{mark}@{work.mark}", tools=row.tools)
+    row_digest = hashlib.sha256(raw.line).hexdigest()[:12]  # another input file may have the same name
+    sample_id = f"{raw.label}#{row_digest}@{work.digest}"
+    result = await compact_to_target(chat, work.settings, counter, summariser, sample_id=sample_id, tools=row.tools)
     numbers = result.to_dict()
-    is_wanted = work.has_row_metrics
-    written = row.written(chat, result, numbers if is_wanted else None) if result.was_compressed else RewrittenRow(raw.line)
-    done.totals.add(result, asks=work.model is not None)
+    has_metrics = work.has_row_metrics
+    written = row.rewrite(chat, result, numbers if has_metrics else None) if result.was_compressed else RewrittenRow(raw.line)
+    done.totals.add(result, has_model=work.model is not None)
     done.totals.off_policy += bool(written.off_policy)
-    fate = RowStatus.OVER_LIMIT if result.still_over_limit and not work.settings.processing.save_over_limit else RowStatus.WRITTEN
+    status = RowStatus.OVER_LIMIT if result.still_over_limit and not work.settings.processing.save_over_limit else RowStatus.WRITTEN
     metrics = {"trajectory": raw.label, **numbers, "off_policy_turns": list(written.off_policy)}
-    return RowOutcome(fate, written.line, metrics=_json_line(metrics) if is_wanted else b"")
+    return RowOutcome(status, written.line, metrics=_json_line(metrics) if has_metrics else b"")
 
 
 def _keep_short_row(raw: RawRow, tokens: int, turns: int, work: CompressWork, done: ChunkOutcome) -> RowOutcome:
-    """Most rows are not touched, and have little to say."""
+    """Return a row as it was, with few metrics: most rows are short."""
     done.totals.skip(tokens, turns, is_estimate=work.counter().is_estimate)
     if not work.has_row_metrics:
         return RowOutcome(RowStatus.WRITTEN, raw.line)
@@ -261,7 +262,7 @@ def _reject_row(raw: RawRow, error: Exception, work: CompressWork, done: ChunkOu
 
 
 def _keep_failed_row(raw: RawRow, as_it_was: CompactionResult, error: Exception, work: CompressWork, done: ChunkOutcome) -> RowOutcome:
-    """Return a row as it was, flagged."""
+    """Return a row as it was, and count it as failed."""
     reason = str(error) if isinstance(error, TrajectoryError | GraphError) else f"{type(error).__name__}: {error}"
     done.totals.add(as_it_was)
     done.totals.failed += 1
@@ -275,14 +276,16 @@ def _json_line(value: dict[str, Any]) -> bytes:
 
 
 def _join_neighbours(outcomes: Iterable[RowOutcome]) -> list[RowOutcome]:
-    """Join neighbours with the same fate: a few long texts travel faster than many short ones. Rows that wait stay alone."""
+    """Join consecutive rows with the same status: a few long texts pass between processes faster than many short ones.
+
+    Waiting rows stay alone."""
     found: list[RowOutcome] = []
-    for fate, group in groupby(outcomes, key=lambda outcome: outcome.status):
+    for status, group in groupby(outcomes, key=lambda outcome: outcome.status):
         members = list(group)
-        if fate is RowStatus.WAITING:
+        if status is RowStatus.WAITING:
             found += members
         else:
-            found.append(RowOutcome(fate, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
+            found.append(RowOutcome(status, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
     return found
 
 

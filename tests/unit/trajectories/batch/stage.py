@@ -108,7 +108,7 @@ class Stage:
         recipe = recipe or self.recipe()
         folder = RunFolder.open(self.folder / "run", recipe.to_dict(), may_go_on=True)
         limits = budget or Budget()
-        for placed in folder.placed():
+        for placed in folder.read_index():
             limits.add(placed.entry)
         plan = BatchPlan(
             run_id=folder.run_id,
@@ -133,7 +133,7 @@ class Stage:
 
     @property
     def entries(self) -> list[RolloutEntry]:
-        return sorted((placed.entry for placed in RunFolder.peek(self.folder / "run").placed()), key=lambda entry: entry.name)
+        return sorted((placed.entry for placed in RunFolder.peek(self.folder / "run").read_index()), key=lambda entry: entry.name)
 
     @property
     def lines(self) -> list[bytes]:

@@ -242,5 +242,5 @@ async def test_a_toolset_that_breaks_is_an_error_of_its_rollout(stage: Stage) ->
     [entry] = stage.entries
     assert (entry.outcome, entry.reason) == (
         RolloutOutcome.ERROR,
-        "the toolsets do not go together: mine and other both have a tool add; choose one of them",
+        "the toolsets cannot be used together: mine and other both have a tool add; choose one of them",
     )

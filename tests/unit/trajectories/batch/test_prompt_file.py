@@ -52,7 +52,7 @@ def test_another_field_can_be_the_prompt(tmp_path: Path) -> None:
     ("line", "reason"),
     [
         ("{", "not JSON"),
-        ('{"prompt": NaN}', "NaN is no JSON"),
+        ('{"prompt": NaN}', "NaN is not JSON"),
         ('{"question": "why?"}', "expected an object with 'prompt'; it has question. Another field: --prompt-field NAME"),
         ('["a"]', "expected an object with 'prompt'"),
         ('{"prompt": 5}', "its prompt is neither a text nor a list of messages"),
@@ -62,7 +62,7 @@ def test_another_field_can_be_the_prompt(tmp_path: Path) -> None:
         ('{"prompt": [{"role": "system", "content": "x"}, {"role": "user", "content": "x"}], "system": "y"}', "leave out one of them"),
         ('{"prompt": "x", "id": true}', "its id is neither a text nor a whole number"),
         ('{"prompt": "x", "system": 5}', "its system is not a text"),
-        ('{"prompt": "x", "id": "first"}', "the id 'first' is that of line 1 too"),
+        ('{"prompt": "x", "id": "first"}', "the id 'first' is also the id of line 1"),
     ],
 )
 def test_a_line_that_is_no_item_is_named(tmp_path: Path, line: str, reason: str) -> None:

@@ -17,7 +17,7 @@ from hermes.trajectories.batch.tools import (
     open_rollout_tools,
 )
 
-ERRAND = RolloutContext("item", 0, 1, {"gold": 4}, "there")
+CONTEXT = RolloutContext("item", 0, 1, {"gold": 4}, "there")
 
 
 def add(a: int, b: Annotated[int, "What to add."] = 1) -> int:
@@ -41,8 +41,8 @@ class Notes:
 
     closed = 0
 
-    def __init__(self, errand: RolloutContext) -> None:
-        self.notes = [errand.item]
+    def __init__(self, context: RolloutContext) -> None:
+        self.notes = [context.item]
 
     def note(self, text: str) -> str:
         """Write down."""
@@ -57,7 +57,7 @@ class Notes:
 
 
 async def run(toolset: Toolset, *calls: tuple[str, str]) -> list[BatchToolResult]:
-    async with open_rollout_tools([toolset], ERRAND) as box:
+    async with open_rollout_tools([toolset], CONTEXT) as box:
         return [await box.run("id", name, arguments, timeout_s=5) for name, arguments in calls]
 
 
@@ -108,7 +108,7 @@ async def test_a_tool_that_takes_too_long_is_given_up() -> None:
         """Sleep."""
         await asyncio.sleep(60)
 
-    async with open_rollout_tools([python_toolset("mine", [slow])], ERRAND) as box:
+    async with open_rollout_tools([python_toolset("mine", [slow])], CONTEXT) as box:
         assert await box.run("id", "slow", "{}", timeout_s=0.01) == BatchToolResult(
             ToolOutcome.TIMED_OUT, "Error: slow took longer than 0.01 s"
         )
@@ -127,8 +127,8 @@ async def test_a_module_a_function_and_a_maker_are_toolsets() -> None:
     module = types.ModuleType("module")
     exec('def hello(name: str) -> str:\n    "Greet."\n    return "Hello " + name', module.__dict__)  # noqa: S102
 
-    async def make(errand: RolloutContext) -> Any:
-        return [lambda_of(errand.row["gold"])]
+    async def make(context: RolloutContext) -> Any:
+        return [lambda_of(context.row["gold"])]
 
     def lambda_of(gold: int) -> Any:
         def tell() -> int:
@@ -145,22 +145,22 @@ async def test_a_module_a_function_and_a_maker_are_toolsets() -> None:
 def test_what_is_no_tool_is_refused() -> None:
     def silent() -> None: ...
 
-    with pytest.raises(TypeError, match="silent: a tool without a docstring is one that no model knows how to use"):
+    with pytest.raises(TypeError, match="silent: a tool needs a docstring, from which the model learns how to use it"):
         toolset_from("x", silent)
-    with pytest.raises(TypeError, match="5 is not a function, so it is no tool"):
+    with pytest.raises(TypeError, match="5 is not a function, so it cannot be a tool"):
         toolset_from("x", [5])
     with pytest.raises(TypeError, match="x: there is no public function with a docstring in it"):
         toolset_from("x", types.ModuleType("empty"))
 
 
 async def test_two_tools_of_one_name_and_a_toolset_that_breaks_are_said() -> None:
-    def make(errand: RolloutContext) -> Any:
+    def make(context: RolloutContext) -> Any:
         raise OSError("no room")
 
     with pytest.raises(ToolsetFailed, match="one and two both have a tool add"):
-        async with open_rollout_tools([python_toolset("one", [add]), python_toolset("two", [add])], ERRAND):
+        async with open_rollout_tools([python_toolset("one", [add]), python_toolset("two", [add])], CONTEXT):
             pass
     with pytest.raises(ToolsetFailed, match="toolset broken: OSError: no room"):
-        async with open_rollout_tools([toolset_from("broken", make)], ERRAND):
+        async with open_rollout_tools([toolset_from("broken", make)], CONTEXT):
             pass
     assert RolloutToolbox().schemas == []

@@ -51,7 +51,7 @@ async def test_killed_at_any_byte_of_either_file_nothing_finished_is_lost(stage:
         assert len(folder.done) == finished, (graph_cut, note_cut)
         assert (path / GRAPHS).read_bytes() == graphs[: graph_ends[finished]]
         assert (path / INDEX).read_bytes() == index[: note_ends[finished]]
-        assert [folder.graph_line(placed) for placed in folder.placed()] == graphs.splitlines(keepends=True)[:finished]
+        assert [folder.graph_line(placed) for placed in folder.read_index()] == graphs.splitlines(keepends=True)[:finished]
         shutil.rmtree(path)
 
 
@@ -85,7 +85,7 @@ async def test_only_one_process_works_on_a_run(stage: Stage) -> None:
 
 async def test_a_run_goes_on_only_if_somebody_says_so_and_with_the_same_recipe(stage: Stage) -> None:
     path = stage.folder / "run"
-    with pytest.raises(TrajectorySettingsError, match=r"exists; go on with it: --resume, or take another --run-name"):
+    with pytest.raises(TrajectorySettingsError, match=r"exists; resume it with --resume, or take another --run-name"):
         RunFolder.open(path, RECIPE, may_go_on=False)
     other = stage.recipe(sampling={"temperature": 0.5}).to_dict()
     with pytest.raises(TrajectorySettingsError, match=r"was begun with another sampling: \{\} then, \{'temperature': 0.5\} now"):
@@ -102,7 +102,7 @@ async def test_a_run_that_made_nothing_has_not_begun(tmp_path: Path) -> None:
 
 async def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TrajectorySettingsError, match="is no run, and not empty"):
+    with pytest.raises(TrajectorySettingsError, match="is not a batch run, and not empty"):
         RunFolder.open(tmp_path, RECIPE, may_go_on=True)
     (tmp_path / RUN).write_text("{}")
     with pytest.raises(TrajectorySettingsError, match="is not what a batch run wrote"):
@@ -115,7 +115,7 @@ async def test_what_is_set_aside_is_kept_made_again_and_counted_on(stage: Stage)
     assert folder.set_aside(lambda placed: placed.entry.item == "a") == 2
     assert folder.set_aside(lambda placed: placed.entry.item == "a") == 0
     assert {*folder.done} == {("b", 0), ("b", 1)}
-    assert [MessageGraph.from_json(folder.graph_line(placed))[0]["content"] for placed in folder.placed()] == ["two", "two"]
+    assert [MessageGraph.from_json(folder.graph_line(placed))[0]["content"] for placed in folder.read_index()] == ["two", "two"]
     folder.close()
     aside = (path / ASIDE).read_bytes().splitlines()
     assert {*aside, *stage.lines} == before
@@ -149,7 +149,7 @@ async def test_killed_while_it_sets_aside_a_run_is_as_before_or_as_after(stage: 
     folder = opened(path)
     assert len(folder.done) == (4 if step == "before" else 2)
     assert len(list(folder.entries_aside())) == (0 if step == "before" else 2), "each is in one place, and its cost counts once"
-    assert [len(folder.graph_line(placed)) for placed in folder.placed()] == [len(line) + 1 for line in stage.lines]
+    assert [len(folder.graph_line(placed)) for placed in folder.read_index()] == [len(line) + 1 for line in stage.lines]
 
 
 def dying(*_: object, **__: object) -> None:

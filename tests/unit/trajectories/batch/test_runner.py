@@ -187,7 +187,7 @@ async def test_statistics_are_those_of_the_whole_run_however_often_it_was_interr
     whole.items = stage.items
     await whole.run(rollouts=4)
     one, other = (
-        statistics_of(placed.entry for placed in RunFolder.peek(each.folder / "run").placed()).to_dict() for each in (stage, whole)
+        statistics_of(placed.entry for placed in RunFolder.peek(each.folder / "run").read_index()).to_dict() for each in (stage, whole)
     )
     for each in (one, other):
         del each["seconds"]

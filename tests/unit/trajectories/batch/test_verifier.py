@@ -107,8 +107,8 @@ async def waits_for_what_was_cancelled(row: Any, rollout: Rollout) -> float:
         (waits_for_what_was_cancelled, "CancelledError: something that it waited for was cancelled"),
         (fails, "KeyError: 'gold'"),
         (lambda row, rollout: "good", "ValueError: it returned 'good'; expected a number, or a mapping with `reward`"),
-        (lambda row, rollout: float("nan"), "ValueError: it returned nan, which is no reward"),
-        (lambda row, rollout: {"reward": 1, "x": object}, "ValueError: beside the reward it returned what JSON cannot hold"),
+        (lambda row, rollout: float("nan"), "ValueError: it returned nan, which cannot be a reward"),
+        (lambda row, rollout: {"reward": 1, "x": object}, "ValueError: beside the reward it returned a value that JSON cannot hold"),
         (lambda row, rollout: time.sleep(5), "the verifier took longer than 0.05 s"),
     ],
 )

@@ -60,7 +60,7 @@ def job(source: Path, wanted: CompressWork | None = None, out: Path | None = Non
     is_folder = source.is_dir()
     place = out or source.with_name(f"{source.stem}_compressed{'' if is_folder else source.suffix}")
     places = OutputPaths(place, place.parent / "metrics.json", is_folder)
-    return CompressJob(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, mark_every_s=0)  # many chunks, each marked
+    return CompressJob(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, checkpoint_every_s=0)  # many chunks, each marked
 
 
 def compressed(source: Path, wanted: CompressWork | None = None, *, workers: int = 1, **more: Any) -> CompressReport:

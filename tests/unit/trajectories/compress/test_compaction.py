@@ -265,7 +265,7 @@ async def test_a_giant_result_in_a_protected_turn_is_flagged_or_cut_as_the_setti
     messages = [*HEAD[:3], result("c0", words(3_000, "out")), *rounds(6)]
     chat, told = await shortened(messages, settings(3_000))
     assert (told.still_over_limit, chat[3]["content"]) == (True, messages[3]["content"])
-    assert told.over_limit_reason == f"what may not be summarised or cut has {told.compressed_tokens:,} tokens, the target is 3,000"
+    assert told.over_limit_reason == f"parts that may not be summarised or cut have {told.compressed_tokens:,} tokens, the target is 3,000"
     chat, told = await shortened(messages, settings(3_000, trim_protected=True))
     assert (told.still_over_limit, told.trimmed_results, told.compressed_tokens <= 3_000) == (False, 1, True)
     assert told.summary == "extractive", "a last resort: the middle goes first"

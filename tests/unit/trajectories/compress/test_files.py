@@ -115,7 +115,7 @@ def test_a_json_file_in_which_all_is_short_keeps_its_bytes_and_one_that_breaks_o
     (tmp_path / "u.json").write_text(whole[:-200])
     finished = compressed(tmp_path / "u.json")
     assert finished.problems == [
-        f"u.json: its last {len(whole) - 200 - len(json.dumps(json.loads(whole)[:2], indent=1)) + 2:,} bytes are no JSON"
+        f"u.json: its last {len(whole) - 200 - len(json.dumps(json.loads(whole)[:2], indent=1)) + 2:,} bytes are not JSON"
     ]
     assert json.loads((tmp_path / "u_compressed.json").read_text()) == json.loads(whole)[:2]
     kept = (tmp_path / "u_compressed.json").read_text().removesuffix("\n]\n") + (tmp_path / "u_compressed.json.rejected.jsonl").read_text()
@@ -206,7 +206,7 @@ def test_an_unfinished_run_is_not_gone_on_with_other_settings_or_another_input(t
         return str(raised.value)
 
     assert refusal(work(target=400)).startswith(
-        "an unfinished run has compression.target_max_tokens 500, and now it is 400; go on with those, start over with --restart"
+        "an unfinished run has compression.target_max_tokens 500, and now it is 400; resume it unchanged, start over with --restart"
     )
     assert "has seed 42, and now it is 7" in refusal(work(seed=7))
     write(file, many(61))

@@ -110,12 +110,12 @@ def test_fits_whenever_what_is_protected_allows_it_and_says_so_if_not(
     chat, told = compressed(messages, chosen, counter)
     target = chosen.compression.target_max_tokens
     scale = TokenScale(chosen, counter, ())
-    assert told.compressed_tokens == scale.counted(chat.versions[-1])
+    assert told.compressed_tokens == scale.count(chat.versions[-1])
     assert told.still_over_limit == (told.compressed_tokens > target) == bool(told.over_limit_reason)
     if told.still_over_limit:
         # A few tokens at each seam is what the choice of where a summary is worth it may be off.
         seams = 12 * (1 + len(lay_out(messages, chosen.protected_turns, scale.headers).segments))
-        assert scale.counted(list(shortest(messages, scale))) > target - seams
+        assert scale.count(list(shortest(messages, scale))) > target - seams
     elif told.original_tokens > target:
         assert told.was_compressed
 
@@ -132,13 +132,13 @@ def shortest(messages: Messages, scale: TokenScale) -> Iterator[Mapping[str, Any
         elif (index in layout.protected and not chosen.compression.trim_protected) or not chosen.compression.trim_results:
             yield message
         else:
-            yield scale.trimmed(message, scale.least)
+            yield scale.trim_result(message, scale.min_result_tokens)
 
 
 @given(conversations(), drawn_settings(), st.integers(0, 50))
 @slowly
 def test_what_fits_is_not_touched(counter: TokenCounter, messages: Messages, chosen: CompressionSettings, room: int) -> None:
-    total = TokenScale(chosen, counter, ()).counted(messages)
+    total = TokenScale(chosen, counter, ()).count(messages)
     chosen = replace(chosen, compression=replace(chosen.compression, target_max_tokens=total + room))
     chat = chat_of(messages)
     before, head = chat.to_json(), chat.head

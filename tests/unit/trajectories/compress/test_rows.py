@@ -269,7 +269,7 @@ def test_at_a_glance_no_row_is_taken_for_shorter_than_it_is(turns: list[Any], is
     seen = estimate_row(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE)
     row = read_row(b"", value)
     assert seen is not None
-    assert TokenScale(work().settings, EstimateCounter(), row.tools).counted(row.messages) <= seen[1]
+    assert TokenScale(work().settings, EstimateCounter(), row.tools).count(row.messages) <= seen[1]
 
 
 @given(rounds=st.integers(0, 6), size=st.integers(1, 60))
@@ -284,7 +284,7 @@ def test_nor_is_one_of_our_own(rounds: int, size: int) -> None:
     seen = estimate_row(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE)
     assert seen is not None
     read = read_row(b"", value)
-    assert TokenScale(work().settings, EstimateCounter(), read.tools).counted(read.messages) <= seen[1]
+    assert TokenScale(work().settings, EstimateCounter(), read.tools).count(read.messages) <= seen[1]
 
 
 def test_running_it_again_changes_nothing(tmp_path: Path) -> None:

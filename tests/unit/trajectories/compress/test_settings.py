@@ -309,7 +309,7 @@ def test_the_tokenizers_keys_change_the_count(tmp_path: Path) -> None:
     assert load_counter(folder).count(CHAT) != COUNTER.count(CHAT)
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["theirs.Tokenizer", null]}}')
     assert load_counter(folder, trust_remote_code=True).count(CHAT) == load_counter(folder).count(CHAT)
-    with pytest.raises(TrajectorySettingsError, match=r"code of their own.*trust_remote_code: true"):
+    with pytest.raises(TrajectorySettingsError, match=r"code of its own.*trust_remote_code: true"):
         load_counter(folder, trust_remote_code=False)
 
 

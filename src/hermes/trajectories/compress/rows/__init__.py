@@ -1,7 +1,7 @@
-"""Rows: one trajectory as it stands in a file, read into messages and written again in the same shape once they are compressed.
+"""Rows: read one trajectory of a file into messages, and write it in the same shape after compression.
 
-Shapes: ShareGPT (everybody's, hermes-agent's, our own), OpenAI fine-tuning, and message graphs. Whatever is not compressed is never
-written anew: its bytes are passed on. Read it in this order: change, sharegpt, openai, graph."""
+Shapes: ShareGPT (the common one, hermes-agent's, our own), OpenAI fine-tuning, and message graphs. A row that is not compressed keeps
+its bytes. Read it in this order: change, sharegpt, openai, graph."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class TrajectoryRow(Protocol):
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """What there is to count, without a graph: most rows are short enough, and need none."""
+        """The messages to count. Needs no graph: most rows are short enough and are not compressed."""
         ...
 
     @property
     def tools(self) -> Sequence[Any]: ...
 
     def chat(self) -> MessageGraph:
-        """Return the graph to compress; raise BadRow if it is none."""
+        """Return the graph to compress; raise BadRow if the row cannot be one."""
         ...
 
-    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
-        """Return the row after its graph was compressed; with `metrics` in it, where the shape has room for them."""
+    def rewrite(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
+        """Return the row after its graph was compressed; with `metrics` in it, if the shape has room for them."""
         ...
 
 
 def parse_row(raw: bytes) -> dict[str, Any]:
-    """Return a row as JSON; raise BadRow if it is no object."""
+    """Return the JSON object of a row; raise BadRow if it is none."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -51,7 +51,7 @@ def parse_row(raw: bytes) -> dict[str, Any]:
 
 
 def read_row(raw: bytes, value: dict[str, Any]) -> TrajectoryRow:
-    """Read a row of any shape, of which `value` is what it parses to; raise BadRow, which says why, if it is none."""
+    """Read a row of any shape; `value` is its parsed JSON. Raises BadRow, which says why, if no shape fits."""
     if value.get("format") == FORMAT:
         return GraphRow(raw, value)
     if "messages" in value:

@@ -1,4 +1,4 @@
-"""What became of a list of messages, and how a row is written with some of its members exchanged."""
+"""Compare a list of messages before and after compression, and write a row with some of its members replaced."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from hermes.trajectories.foreign_sharegpt import members_of
 
 @dataclass(frozen=True, slots=True)
 class RewrittenRow:
-    """A row as it is to be written."""
+    """A row after compression."""
 
     line: bytes
     off_policy: Sequence[int] = ()
-    """Its turns (messages, where a row has messages) that were sampled with something else before them."""
+    """Its turns (messages, in rows that have messages) that were sampled in another context than they have now."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """The messages as they are now, and where each of them was before."""
+    """The messages after compression, and the place of each before."""
 
     messages: Sequence[Mapping[str, Any]]
     origins: Sequence[int | None]
-    """For each message the place it had; None for a summary, which is new."""
+    """For each message its place before; None for a summary, which is new."""
     changed: frozenset[int]
-    """Places of messages that are new, or are not what they were."""
+    """Places of messages that are new or different."""
 
     @property
     def off_policy(self) -> list[int]:
-        """Answers that were sampled with something else before them than stands there now."""
+        """Places of answers that were sampled in another context than they have now."""
         first = min(self.changed, default=len(self.messages))
         return [
             place
@@ -43,9 +43,9 @@ class RowChange:
 
 
 def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> RowChange:
-    """Return what became of `before`: stretches of it may have become summaries, which say how many turns, and results may be shorter.
+    """Return where each message of `after` was in `before`. A summary replaces turns, and says how many; a tool result may be cut.
 
-    Raises ValueError if it is anything else: then nobody can say which turn of a row is which message."""
+    Raises ValueError for any other difference: then a message cannot be assigned to a turn of the row."""
     turns = turns_of(before)
     places = {turn.start: place for place, turn in enumerate(turns)}
     origins: list[int | None] = []
@@ -57,7 +57,7 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
             continue
         count = ((message.get(METADATA) or {}).get(SUMMARY_METADATA) or {}).get("turns", 0)
         if at not in places or not 0 < count <= len(turns) - places[at]:
-            raise ValueError("the compressed conversation is no shorter form of the row")
+            raise ValueError("the compressed conversation is not a shorter form of the row")
         origins.append(None)
         at = turns[places[at] + count - 1].stop
     if at != len(before):
@@ -72,7 +72,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _is_from(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a message is what it was, or a tool result that was cut."""
+    """Whether a message is unchanged, or a tool result that was cut."""
     if _is_same(now, before):
         return True
     return now.get("role") == before.get("role") in ("tool", "function") and _without_content(now) == _without_content(before)
@@ -87,18 +87,18 @@ def _without_content(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replace_members(raw: bytes, members: Mapping[str, Any]) -> bytes:
-    """Return a row with these members exchanged, or put behind the others. The others keep their bytes, and so does the line's end."""
+    """Return a row with these members replaced, or added at the end. The other members and the line's end keep their bytes."""
     text = raw.decode("utf-8-sig")
     body = text.rstrip()
     known = members_of(body)
     if known is None:
-        raise ValueError("the row is no object any more")
+        raise ValueError("the row is not a JSON object")
     texts = {key: text for key, (_, text) in known.items()} | {key: _json(value, is_ascii=raw.isascii()) for key, value in members.items()}
     line = "{" + ", ".join(f"{_json(key, is_ascii=raw.isascii())}: {value}" for key, value in texts.items()) + "}"
     return (line + text[len(body) :]).encode()
 
 
 def _json(value: Any, *, is_ascii: bool) -> str:
-    """Write a value as the rest of its row is written; half a surrogate pair can only be written as ASCII."""
+    """Return a value as JSON, in ASCII if its row is; half a surrogate pair can only be written in ASCII."""
     text = json.dumps(value, ensure_ascii=is_ascii)
     return json.dumps(value) if not is_ascii and any("\ud800" <= letter <= "\udfff" for letter in text) else text

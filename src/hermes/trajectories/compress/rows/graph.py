@@ -1,4 +1,4 @@
-"""Message graphs: compressing one is an edit of it, so the graph that is written holds both versions. Straight into `hermes export`."""
+"""Message graphs: compression edits the graph, so the written graph holds both versions. `hermes export` reads it directly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes.trajectories.foreign_sharegpt import BadRow
 
 
 class GraphRow:
-    """A graph as JSON. Its list is read from the document; the graph itself is built only when it has to be compressed."""
+    """A graph as JSON. Its list is read from the document; the graph is built only if it has to be compressed."""
 
     def __init__(self, raw: bytes, value: Mapping[str, Any]) -> None:
         self._raw = raw
@@ -35,13 +35,13 @@ class GraphRow:
         self._before = list(chat.versions[-1])
         return chat
 
-    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
-        # The answers behind the change are no samples in this version: they are trained in the one before, in their own context.
-        # The list before is not always a version: of a graph that was compressed already no model saw the current list, and none is kept.
+    def rewrite(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
+        # The answers after the change are not samples of this version: they are trained in the version before, in their own context.
+        # The list before is not always a version: if no model saw it, as after an earlier compression, the graph does not keep it.
         now = chat.versions[-1]
         sampled = {response.message.digest for response in chat.responses() if response.is_own}
-        late = [place for place in change_of(self._before, now).off_policy if now[place].digest in sampled]
-        return RewrittenRow(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], late)
+        off_policy = [place for place in change_of(self._before, now).off_policy if now[place].digest in sampled]
+        return RewrittenRow(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], off_policy)
 
 
 def _load_graph(raw: bytes) -> MessageGraph:
@@ -52,7 +52,7 @@ def _load_graph(raw: bytes) -> MessageGraph:
 
 
 def _read_current_list(document: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Sequence[Any]] | None:
-    """Return the current list and the tools of its last response, as they stand in the document; None where that takes a closer look."""
+    """Return the current list and the tools of its last response, read from the document; None if the graph must be decoded for that."""
     last: Mapping[str, Any]
     try:
         graph = document["graphs"][-1]

@@ -1,6 +1,6 @@
-"""OpenAI fine-tuning rows: a list of messages, each kept as it is but for the one that is a summary and tool results that were cut.
+"""OpenAI fine-tuning rows: a list of messages. All keep their form, except summaries, which are new, and tool results that were cut.
 
-The service refuses keys it does not know, so nothing is added to the row: what is off-policy stands in the metrics beside the file."""
+OpenAI's service refuses keys that it does not know, so nothing is added to the row: the metrics file says what is off-policy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenAiRow:
         except GraphError as error:
             raise BadRow(str(error)) from None
 
-    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
+    def rewrite(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
         change = change_of([_without_weight(message) for message in self._messages], list(chat.versions[-1]))
         messages: list[Any] = []
         for place, origin in enumerate(change.origins):
@@ -52,5 +52,5 @@ class OpenAiRow:
 
 
 def _without_weight(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message without its weight, which is no part of what was said."""
+    """Return a message without its weight, which is not part of the conversation."""
     return {key: value for key, value in message.items() if key != "weight"}

@@ -1,10 +1,11 @@
-"""ShareGPT rows: turns that were not touched stay as they are, a summary is a turn of its own, a shorter tool result stays in its envelope.
+"""ShareGPT rows: untouched turns stay as they are, a summary is a turn of its own, a cut tool result keeps its envelope.
 
-What was added says so. A row of our own export has its place for that (`on_policy`, `hermes.off_policy`); any other gets
+If answers were sampled after the change, the row says so. A row of our own export has fields for that (`on_policy`,
+`hermes.off_policy`); any other row gets
 
-    "on_policy": false, "off_policy": why, and at which turns
+    "on_policy": false, "off_policy": the reason and the turns
 
-unless nothing was sampled behind the change. `compression_metrics` is hermes-agent's name for the numbers."""
+`compression_metrics` is hermes-agent's name for the numbers."""
 
 from __future__ import annotations
 
@@ -22,47 +23,48 @@ from hermes.trajectories.sharegpt_turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.sharegpt_turns import Rest, TurnError, to_messages, to_turns
 
 MAX_CALL_BYTES = 100
-"""What a call takes at most beyond its text in a turn, when it is counted: its frame, and an id that we give it."""
+"""The most bytes that a call counts beyond its text in the turn: its frame, and an id that Hermes gives it."""
 SPARE_TOKENS_PER_TURN = 8
-"""Tokens of a turn that are lost to rounding, and to white space that is put in order."""
+"""Tokens added for each turn to allow for rounding and for white space that the reader normalises."""
 
 _ID = re.compile(r'"tool_call_id": *"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class ShareGptRow:
-    """A row, and the messages that its turns hold."""
+    """A row, and the messages of its turns."""
 
     raw: bytes
     value: Mapping[str, Any]
     messages: Sequence[Mapping[str, Any]]
     places: Sequence[int]
-    """For each message its turn."""
+    """For each message the index of its turn."""
     tools: Sequence[Any]
     rest: Sequence[Rest] | None
-    """What turns of our own making leave unsaid; None for everybody else's."""
+    """For a row of our own export, what its turns leave out; None for other rows."""
 
     def chat(self) -> MessageGraph:
-        return MessageGraph(self.messages, seed="row")  # what was sampled matters to graphs only, and this one is not written
+        return MessageGraph(self.messages, seed="row")  # without samples: they matter only in graphs that are written, and this one is not
 
-    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
+    def rewrite(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
         change = change_of(self.messages, list(chat.versions[-1]))
         turns, rest, places = self._turns(change)
-        late = sorted({places[place] for place in change.off_policy})
-        reason = f"{result.off_policy_reason} ({'turn' if len(late) == 1 else 'turns'} {', '.join(map(str, late))})" if late else ""
+        off_policy = sorted({places[place] for place in change.off_policy})
+        where = f"{'turn' if len(off_policy) == 1 else 'turns'} {', '.join(map(str, off_policy))}"
+        reason = f"{result.off_policy_reason} ({where})" if off_policy else ""
         members: dict[str, Any] = {"conversations": turns}
-        if late:
+        if off_policy:
             members["on_policy"] = False
         if self.rest is not None:
-            members["hermes"] = self._own(change, rest, reason)
-        elif late:
-            members["off_policy"] = "; ".join(filter(None, [self._said("off_policy"), reason]))
+            members["hermes"] = self._hermes_member(change, rest, reason)
+        elif off_policy:
+            members["off_policy"] = "; ".join(filter(None, [self._text_member("off_policy"), reason]))
         if metrics is not None:
-            members["compression_metrics"] = {**metrics, "off_policy_turns": late}
-        return RewrittenRow(replace_members(self.raw, members), late)
+            members["compression_metrics"] = {**metrics, "off_policy_turns": off_policy}
+        return RewrittenRow(replace_members(self.raw, members), off_policy)
 
     def _turns(self, change: RowChange) -> tuple[list[Any], list[Rest], list[int]]:
-        """Return the turns, what they leave unsaid, and for each message its turn."""
+        """Return the turns, what they leave out, and for each message the index of its turn."""
         before: Sequence[Any] = self.value["conversations"]
         whole = to_turns(change.messages) if self.rest is not None else None
         turns: list[Any] = []
@@ -72,7 +74,7 @@ class ShareGptRow:
             if origin is None:
                 turns.append(self._summary(change.messages[group[0]]))
             elif not change.changed.isdisjoint(group) or len(group) != self.places.count(origin):
-                turns.append({**before[origin], "value": self._shorter(origin, group, change)})
+                turns.append({**before[origin], "value": self._shortened_value(origin, group, change)})
             else:
                 turns.append(before[origin])
             if self.rest is not None and whole is not None:
@@ -85,7 +87,7 @@ class ShareGptRow:
         return turns, rest, places
 
     def _groups(self, change: RowChange) -> list[tuple[int | None, list[int]]]:
-        """Return for each turn to write the turn it was, None for a summary, and the messages that it holds."""
+        """Return for each turn to write its index before, None for a summary, and the messages that it holds."""
         groups: list[tuple[int | None, list[int]]] = []
         for place, origin in enumerate(change.origins):
             turn = None if origin is None else self.places[origin]
@@ -98,11 +100,11 @@ class ShareGptRow:
     def _summary(self, message: Mapping[str, Any]) -> dict[str, Any]:
         speaker = SPEAKER_OF[message["role"]]
         turns: Sequence[Mapping[str, Any]] = self.value["conversations"]
-        word = next((turn["from"] for turn in turns if SPEAKERS[turn["from"]] == speaker), speaker)  # some say user for human
+        word = next((turn["from"] for turn in turns if SPEAKERS[turn["from"]] == speaker), speaker)  # some files say user for human
         return {"from": word, "value": message["content"], **({"train": False} if any("train" in turn for turn in turns) else {})}
 
-    def _shorter(self, turn: int, group: Sequence[int], change: RowChange) -> str:
-        """Return the text of a tool turn some of whose results were cut."""
+    def _shortened_value(self, turn: int, group: Sequence[int], change: RowChange) -> str:
+        """Return the text of a tool turn after some of its results were cut."""
         value: str = self.value["conversations"][turn]["value"]
         first = self.places.index(turn)
         blocks = responses_in(value)
@@ -115,8 +117,8 @@ class ShareGptRow:
             texts.append(_replace_content(block, str(change.messages[place]["content"])) if place in change.changed else block)
         return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts)
 
-    def _own(self, change: RowChange, rest: Sequence[Rest], reason: str) -> dict[str, Any]:
-        """Return `hermes` of a row of our own: without the responses that are in it no more, and with what its turns leave unsaid."""
+    def _hermes_member(self, change: RowChange, rest: Sequence[Rest], reason: str) -> dict[str, Any]:
+        """Return the member `hermes` of a row of our own export: without removed responses, and with what the turns leave out."""
         about: Mapping[str, Any] = self.value["hermes"]
         turns: Sequence[Mapping[str, Any]] = self.value["conversations"]
         kept = {self.places[origin] for origin in change.origins if origin is not None}
@@ -131,15 +133,15 @@ class ShareGptRow:
             "rest": json.dumps(rest, separators=(",", ":")) if any(rest) else "[]",
         }
 
-    def _said(self, key: str) -> str:
+    def _text_member(self, key: str) -> str:
         value = self.value.get(key)
         return value if isinstance(value, str) else ""
 
 
 def estimate_row(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int) -> tuple[int, int, int] | None:
-    """Return about how many tokens a row has, how many it has at most, and its turns, by the lengths of its texts alone.
+    """Return about how many tokens a row has, how many it has at most, and its number of turns, by the lengths of its texts alone.
 
-    None if it is no row of this shape that can be read; then it takes a closer look."""
+    None if it is not a readable row of this shape; then the caller must read the row itself."""
     turns = value.get("conversations")
     if not turns or not isinstance(turns, list):
         return None
@@ -149,26 +151,26 @@ def estimate_row(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn
             return None
         size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         calls = text.count("<tool_call>")
-        if calls:  # counted as JSON in JSON: quotes are escaped
+        if calls:  # a call is counted as JSON in JSON, with escaped quotes
             more += MAX_CALL_BYTES * calls + text.count('"') + text.count("\\")
-        if "tool_call_id" in text:  # and with its result's id
+        if "tool_call_id" in text:  # its id is counted again with the result
             more += sum(map(len, _ID.findall(text)))
     if value.get("tools"):
         schemas = len(json.dumps(value["tools"]))
-        size, more = size + schemas, more + schemas // 3  # they may be written without spaces
+        size, more = size + schemas, more + schemas // 3  # the row may have them without spaces
     if "hermes" in value:
-        more += len(json.dumps(value["hermes"]))  # what turns leave unsaid
+        more += len(json.dumps(value["hermes"]))  # what the turns leave out
     tokens = size // bytes_per_token + tokens_per_turn * len(turns)
     return tokens, tokens + more // bytes_per_token + SPARE_TOKENS_PER_TURN * len(turns), len(turns)
 
 
 def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
-    """Read a row of any ShareGPT shape; raise BadRow if there are no turns in it."""
+    """Read a row of any ShareGPT shape; raise BadRow if it has no turns."""
     if shape_of(value) == "hermes":
         try:
             return _read_hermes_row(raw, value)
         except (TurnError, KeyError, TypeError, ValueError, AttributeError):
-            pass  # changed since it was exported: read as any other
+            pass  # the row was changed after its export: read it as any other
     reading = read_turns(value, 1)
     drafts = reading.drafts
     return ShareGptRow(
@@ -193,7 +195,7 @@ def _read_hermes_row(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
 
 
 def _replace_content(block: str, content: str) -> str:
-    """Put a shorter content into a block: hermes-agent wraps it in an object, others write it as it is."""
+    """Put a shorter content into a block: hermes-agent wraps the content in an object, other programs write it as it is."""
     members = members_of(block)
     if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:
         return content

@@ -85,7 +85,7 @@ class House:
             is_trivial=is_trivial,
         )
         recall = Recall(database, self.memories, self.embeddings, is_trivial=is_trivial, count_skipped=lambda: None, timeout_s=5)
-        words = ConversationEraser(PostgresSessions(keyring), PostgresGraphs(keyring), NoHistories())
+        eraser = ConversationEraser(PostgresSessions(keyring), PostgresGraphs(keyring), NoHistories())
         self.forgetting = MemoryEraser(
             transactions=database,
             memories=self.memories,
@@ -93,7 +93,7 @@ class House:
             embeddings=self.embeddings,
             souls=souls,
             past=PostgresPastMessages(keyring),
-            words=words,
+            eraser=eraser,
         )
         self.notebook = MemoryNotebook(self.writer, recall, self.forgetting)
         self.bookings = PostgresBookings(keyring)

@@ -48,7 +48,7 @@ class Feedback:
     tracking: DeliveryTracking
     graphs: Graphs
 
-    async def heard(self, platform: Platform, account: str, reaction: Reaction) -> bool:
+    async def apply(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         """Note a reaction; return whether anything was new about it. Raises StoreUnavailable.
 
         May come twice. A reaction to what no model said (a reply of our own, a reminder, an answer out of the cache, somebody else's
@@ -59,7 +59,7 @@ class Feedback:
             except StaleHead:
                 continue
             except (UserErased, NotFound) as error:
-                log.info("reaction_passed", platform=str(platform), account=account, reason=type(error).__name__)
+                log.info("reaction_ignored", platform=str(platform), account=account, reason=type(error).__name__)
                 return False
             if is_noted:
                 log.info("reaction_noted", platform=str(platform), account=account)

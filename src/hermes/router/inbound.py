@@ -1,4 +1,4 @@
-"""Route the happenings of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
+"""Route the events of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
 
 One webhook may hold many things. They are taken in their order, each in a transaction of its own; where the store is away in the middle,
 the platform sends all of it again, and what was taken is only found."""
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class DeliveryUpdates(Protocol):
     """Keeps account of what platforms tell after a send."""
 
-    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+    async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one thing. Raises StoreUnavailable."""
         ...
 
@@ -34,32 +34,32 @@ class InboundRouter:
     """Takes in what platforms send."""
 
     intake: Intake
-    reporter: DeliveryUpdates
+    delivery_updates: DeliveryUpdates
     feedback: Feedback
     meter: WebhookMeter
 
-    async def hear(self, channel: Channel, happenings: Sequence[InboundEvent], *, newcomer: UserState) -> int:
+    async def route(self, channel: Channel, events: Sequence[InboundEvent], *, newcomer: UserState) -> int:
         """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
 
         `newcomer` is the state of a sender whom nobody knows yet."""
         new = 0
-        for happening in happenings:
-            match happening:
+        for event in events:
+            match event:
                 case InboundMessage():
-                    new += (await self.intake.accept(happening.kept, newcomer=newcomer, alias=happening.alias)).is_new
+                    new += (await self.intake.accept(event.kept, newcomer=newcomer, alias=event.alias)).is_new
                 case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
-                    await self.reporter.heard(channel.platform, channel.account, happening)
+                    await self.delivery_updates.apply(channel.platform, channel.account, event)
                 case Reaction():
-                    await self.feedback.heard(channel.platform, channel.account, happening)
+                    await self.feedback.apply(channel.platform, channel.account, event)
                 case Ignored():
-                    self._pass(channel, happening)
+                    self._count_ignored(channel, event)
         return new
 
-    def _pass(self, channel: Channel, passed: Ignored) -> None:
-        facts = {"platform": str(channel.platform), "account": channel.account, "reason": passed.reason}
-        self.meter.count_ignored(facts["platform"], passed.reason)
-        if passed.meant_for:
+    def _count_ignored(self, channel: Channel, ignored: Ignored) -> None:
+        facts = {"platform": str(channel.platform), "account": channel.account, "reason": ignored.reason}
+        self.meter.count_ignored(facts["platform"], ignored.reason)
+        if ignored.meant_for:
             # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
-            log.warning("webhook_passed", **facts, meant_for=passed.meant_for)
+            log.warning("webhook_ignored", **facts, meant_for=ignored.meant_for)
         else:
-            log.info("webhook_passed", **facts)
+            log.info("webhook_ignored", **facts)

@@ -38,7 +38,7 @@ class Intake:
     credits: Credits
     inbox: Inbox
     work: JobQueue
-    promises: IdempotencyKeys
+    idempotency_keys: IdempotencyKeys
     signup_grant: int
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
@@ -48,7 +48,7 @@ class Intake:
         *,
         newcomer: UserState,
         trains: bool = False,
-        promise: IdempotencyKey | None = None,
+        idempotency_key: IdempotencyKey | None = None,
         alias: str | None = None,
     ) -> AcceptedMessage:
         """Store a message and have its turn run; a message that is there already is only found.
@@ -59,10 +59,11 @@ class Intake:
         Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
         turn_id = uuid4()
         async with self.transactions.begin() as tx:
-            if promise is not None:
+            if idempotency_key is not None:
                 # The first request with this key decides the turn: as the event key it makes the inbox find the same message again.
-                kept = await self.promises.keep(tx, promise.api_key_id, promise.key, promise.digest, turn_id)
-                envelope = replace(envelope, event_key=str(kept))
+                api_key_id, key, digest = idempotency_key.api_key_id, idempotency_key.key, idempotency_key.digest
+                first_turn_id = await self.idempotency_keys.keep(tx, api_key_id, key, digest, turn_id)
+                envelope = replace(envelope, event_key=str(first_turn_id))
             event = envelope.event
             user, is_new = await self.people.find_or_create(
                 tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias

@@ -88,7 +88,7 @@ class ProactiveMessenger:
             session = await self.sessions.current(tx, conversation_id, news[-1].user_id)
             said = [{"role": "assistant", "content": self._presentable(each.text), "metadata": {"news": each.name}} for each in news]
             await self.graphs.append(tx, session.id, session.head, [GraphEntry(message) for message in said])
-        log.info("news_recorded", conversation_id=str(conversation_id), news=len(news))
+        log.info("proactive_recorded", conversation_id=str(conversation_id), messages=len(news))
 
     async def _say_all(self, take: Callable[[Transaction], Awaitable[Sequence[DueMessage]]]) -> int:
         count = 0
@@ -101,7 +101,7 @@ class ProactiveMessenger:
             if not due:
                 return count
             count += len(asked)
-            log.info("news_promised", news=len(asked))
+            log.info("proactive_queued", messages=len(asked))
             for said, _ in asked:
                 if not self._is_sent(said):
                     await self.outbox_delivery.replies.announce(said.conversation_id)
@@ -111,7 +111,7 @@ class ProactiveMessenger:
         found = [(await self._private(tx, each.turn_id), each) for each in due]
         for said, each in found:
             if said is None:
-                log.info("news_for_nobody", turn_id=str(each.turn_id), kind=str(each.kind))
+                log.info("proactive_without_reader", turn_id=str(each.turn_id), kind=str(each.kind))
         # Conversations in one order everywhere, so that two who hold several never wait for each other.
         return sorted(((said, each) for said, each in found if said is not None), key=lambda pair: pair[0].conversation_id)
 

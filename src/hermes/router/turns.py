@@ -139,4 +139,4 @@ class TurnRunner:
     async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.services.transactions.begin() as tx:
             await self.services.inbox.bury_unread(tx, turn_id, reason)
-        log.warning("message_set_aside", turn_id=str(turn_id), reason=reason)
+        log.warning("message_given_up", turn_id=str(turn_id), reason=reason)

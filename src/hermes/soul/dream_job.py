@@ -48,7 +48,7 @@ class Dreamer:
             try:
                 await self.dream(user_id, depth, now=now)
             except UserErased:
-                log.info("dream_of_nobody", user_id=str(user_id))
+                log.info("dream_skipped_erased", user_id=str(user_id))
         return len(due)
 
     async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream]:

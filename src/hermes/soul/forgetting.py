@@ -82,7 +82,7 @@ class MemoryEraser:
     embeddings: Embeddings
     souls: Souls
     past: PastMessages
-    words: ConversationEraser
+    eraser: ConversationEraser
 
     async def forget(
         self, user_id: UUID, wishes: Sequence[ForgetRequest], *, turn_id: UUID | None, now: datetime, is_afterwards: bool = False
@@ -107,11 +107,11 @@ class MemoryEraser:
                 was_said = await self._is_said(tx, user_id, wishes, hits, besides=turn_id)
             live = [hit for hit in hits if is_live(hit.fact, now)]
             await self.memories.mark_forgotten(tx, user_id, turn_id, list(marks_of(wishes, live)))
-            ended = await self.words.sessions.end(tx, user_id) if hits or was_said else ()
+            ended = await self.eraser.sessions.end(tx, user_id) if hits or was_said else ()
         if hits or was_said:
             log.info("memory_forgotten", user_id=str(user_id), facts=len(hits), sessions=len(ended))
             await self.souls.invalidate(user_id)
-            await self.words.histories.drop(ended)
+            await self.eraser.histories.drop(ended)
         return ErasedFacts(list(dict.fromkeys(map(describe_match, live))), was_said)
 
     async def _undone(self, tx: Transaction, user_id: UUID, wishes: Sequence[ForgetRequest], turn_id: UUID | None) -> list[ForgetRequest]:

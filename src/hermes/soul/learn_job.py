@@ -58,7 +58,7 @@ class LearnJob:
                 if heard is not None:
                     await self._learn(heard)
             except UserErased:
-                log.info("memory_of_nobody")
+                log.info("learn_skipped_erased")
 
     async def _heard(self, turn_id: UUID) -> LearnableMessage | None:
         async with self.transactions.begin() as tx:

@@ -40,20 +40,20 @@ async def forget_fact(
     transactions: Transactions,
     memories: Memories,
     souls: Souls,
-    words: ConversationEraser | None = None,
+    eraser: ConversationEraser | None = None,
     account: str | None = None,
 ) -> bool:
     """Take one fact out for good; False if the user has no such fact or, with an account, none that was learnt there.
 
-    With `words` the user's sessions end with it: the fact may stand in what models were told before, and the next message begins anew."""
+    With `eraser` the user's sessions end with it: the fact may stand in what models were told before, and the next message begins anew."""
     async with transactions.begin() as tx:
         is_theirs = account is None or fact_id in await memories.learnt_in(tx, user_id, account)
         gone = await memories.read(tx, user_id, [fact_id]) if is_theirs else ()
         was_there = is_theirs and await memories.delete(tx, user_id, fact_id)
         await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
-        ended = await words.sessions.end(tx, user_id) if words and was_there else ()
+        ended = await eraser.sessions.end(tx, user_id) if eraser and was_there else ()
     if was_there:
-        await _drop_cached_copies(user_id, ended, souls, words)
+        await _drop_cached_copies(user_id, ended, souls, eraser)
     return was_there
 
 
@@ -63,11 +63,11 @@ async def forget_memory(
     transactions: Transactions,
     memories: Memories,
     souls: Souls,
-    words: ConversationEraser | None = None,
+    eraser: ConversationEraser | None = None,
     account: str | None = None,
 ) -> int:
     """Take everything out that is known of a user, dreams included; with an account, what was learnt there. The user stays. Return how many
-    facts there were. With `words` the user's sessions end with it, as with `forget_fact`."""
+    facts there were. With `eraser` the user's sessions end with it, as with `forget_fact`."""
     async with transactions.begin() as tx:
         if account is None:
             count = await memories.erase(tx, user_id)
@@ -77,16 +77,16 @@ async def forget_memory(
             gone = await memories.read(tx, user_id, sorted(learnt))
             await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
             count = sum([await memories.delete(tx, user_id, fact_id) for fact_id in sorted(learnt)])
-        ended = await words.sessions.end(tx, user_id) if words else ()
-    await _drop_cached_copies(user_id, ended, souls, words)
+        ended = await eraser.sessions.end(tx, user_id) if eraser else ()
+    await _drop_cached_copies(user_id, ended, souls, eraser)
     return count
 
 
-async def _drop_cached_copies(user_id: UUID, ended: Sequence[UUID], souls: Souls, words: ConversationEraser | None) -> None:
+async def _drop_cached_copies(user_id: UUID, ended: Sequence[UUID], souls: Souls, eraser: ConversationEraser | None) -> None:
     """After the commit: no copy that is kept for speed tells of it either."""
     await souls.invalidate(user_id)
-    if words:
-        await words.histories.drop(ended)
+    if eraser:
+        await eraser.histories.drop(ended)
 
 
 MAX_TRIES = 3
@@ -102,7 +102,7 @@ class MyDataStores:
     memories: Memories
     dreams: Dreams
     souls: Souls
-    words: ConversationEraser | None = None
+    eraser: ConversationEraser | None = None
     """Where what they said stands among what others said; None: there is no such place, and only facts and keys are taken back."""
 
 
@@ -185,14 +185,14 @@ async def _erase_words_then(
 
     The words first: while somebody still has a channel, whoever was told that a store is away can ask again."""
     for tries in range(1, MAX_TRIES + 1):
-        if parts.words is not None:
-            await parts.words.erase(user_id, parts.transactions, account=account)
+        if parts.eraser is not None:
+            await parts.eraser.erase(user_id, parts.transactions, account=account)
         try:
             async with parts.transactions.begin() as tx:
                 # From here on no turn of theirs comes to its end: what is there now is all there will be.
                 await parts.people.hold(tx, user_id, account=account)
-                if parts.words is not None:
-                    await parts.words.refuse_unerased(tx, user_id, account=account)
+                if parts.eraser is not None:
+                    await parts.eraser.refuse_unerased(tx, user_id, account=account)
                 await forget(tx)
         except ErasureIncomplete:
             if tries == MAX_TRIES:

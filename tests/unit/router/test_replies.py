@@ -472,7 +472,7 @@ def test_no_word_is_said_that_is_not_in_a_catalogue(kind: ReplyKind) -> None:
 
 
 def test_importing_reads_no_catalogue() -> None:
-    program = "from hermes.router.replies.catalogue import catalogue_of; print(catalogue_of.cache_info().currsize)"
+    program = "from hermes.router.replies.catalogue import load_catalogue; print(load_catalogue.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "0\n"
 
 

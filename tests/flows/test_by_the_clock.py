@@ -83,7 +83,7 @@ class Steady:
     def of(self, user: User, _: str) -> str:
         return user.language or "en"
 
-    def settled(self, _: User, __: str) -> str | None:
+    def new_language(self, _: User, __: str) -> str | None:
         return None
 
 

@@ -1,7 +1,7 @@
 """Route the events of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
 
-One webhook may hold many things. They are taken in their order, each in a transaction of its own; where the store is away in the middle,
-the platform sends all of it again, and what was taken is only found."""
+One webhook may hold many events. The router takes them in order, each in a transaction of its own. If the store goes away in the middle,
+the platform sends the whole webhook again, and the events that were stored already are found and not stored twice."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log = structlog.get_logger()
 
 
 class DeliveryUpdates(Protocol):
-    """Keeps account of what platforms tell after a send."""
+    """Applies what a platform reports after a send."""
 
     async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
-        """Apply one thing. Raises StoreUnavailable."""
+        """Apply one event. Raises StoreUnavailable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InboundRouter:
-    """Takes in what platforms send."""
+    """Gives each inbound event of a platform to the part that handles it."""
 
     intake: Intake
     delivery_updates: DeliveryUpdates
@@ -39,9 +39,9 @@ class InboundRouter:
     meter: WebhookMeter
 
     async def route(self, channel: Channel, events: Sequence[InboundEvent], *, newcomer: UserState) -> int:
-        """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
+        """Handle all events; return the number of new messages. Raises InboxFull and StoreUnavailable; then the platform sends it again.
 
-        `newcomer` is the state of a sender whom nobody knows yet."""
+        `newcomer` is the state for a sender who is not a user yet."""
         new = 0
         for event in events:
             match event:
@@ -59,7 +59,7 @@ class InboundRouter:
         facts = {"platform": str(channel.platform), "account": channel.account, "reason": ignored.reason}
         self.meter.count_ignored(facts["platform"], ignored.reason)
         if ignored.meant_for:
-            # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
+            # The sender waits for an answer that never comes: the operator has to add that account, or to unsubscribe it.
             log.warning("webhook_ignored", **facts, meant_for=ignored.meant_for)
         else:
             log.info("webhook_ignored", **facts)

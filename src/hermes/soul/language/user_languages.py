@@ -22,7 +22,7 @@ class UserLanguages:
     def of(self, user: User, text: str) -> str:
         return detect_language(text, known=user.language) or user.language or DEFAULT_LANGUAGE
 
-    def settled(self, user: User, text: str) -> str | None:
+    def new_language(self, user: User, text: str) -> str | None:
         after = LanguagePreference(user.language, self._seen.get(user.id)).after(text)
         return after.language if after.language != user.language else None
 

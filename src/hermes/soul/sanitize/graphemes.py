@@ -21,7 +21,7 @@ _EXTEND = (
 _CLUSTER = re.compile(
     r"\r\n"
     r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag is a pair of regional letters
-    r"|[\u1100-\u115f\ua960-\ua97c]{1,4}[\u1160-\u11a7\ud7b0-\ud7c6]{0,4}[\u11a8-\u11ff\ud7cb-\ud7fb]{0,4}"  # a Korean syllable in single letters
+    r"|[\u1100-\u115f\ua960-\ua97c]{1,4}[\u1160-\u11a7\ud7b0-\ud7c6]{0,4}[\u11a8-\u11ff\ud7cb-\ud7fb]{0,4}"  # Korean letters
     # In Devanagari and related scripts a virama joins the next consonant; elsewhere a zero-width joiner joins the next character.
     rf"|(?s:.)(?:[{_EXTEND}]|\u200d(?:[\u00a9\u00ae\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])?|(?<=[\u094d\u09cd\u0acd])[\u0915-\u0939\u0995-\u09b9\u0a95-\u0ab9])"
     rf"{{0,{MAX_CLUSTER_CODE_POINTS - 1}}}"

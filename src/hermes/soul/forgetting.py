@@ -296,14 +296,14 @@ def describe_match(matched: MatchedFact) -> str:
 
 def marks_of(requests: Sequence[ForgetRequest], matches: Iterable[MatchedFact]) -> Iterable[tuple[str | None, Sequence[str]]]:
     """The marks of the requests, and of the facts that they matched: the key and the terms of each."""
-    asked = [
+    requested = [
         (request.key, item)
         for request in requests
         for item in (split_items(request.text) if request.key in LIST_KEYS and request.text else [request.text])
     ]
-    met = [(matched.fact.key, item) for matched in matches for item in matched.gone]
+    found_items = [(matched.fact.key, item) for matched in matches for item in matched.gone]
     # A mark without terms stands for a whole key. So a text whose words are all common ones gets no mark.
-    yield from ((key, found) for key, text in [*asked, *met] if (found := terms(text)) or not text)
+    yield from ((key, found) for key, text in [*requested, *found_items] if (found := terms(text)) or not text)
 
 
 def is_marked(key: str | None, own: frozenset[int], mark: ForgetMark) -> bool:

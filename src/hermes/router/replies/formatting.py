@@ -41,10 +41,10 @@ def format_wait(wait: timedelta, locale: Locale) -> str:
 
 def format_moment(at: datetime, zone: tzinfo | None, locale: Locale) -> str:
     """`Mon, Nov 16, 8:00 AM`: weekday, day and time in the user's zone; without a zone in UTC, with `UTC` after it."""
-    there = at.astimezone(zone or UTC)
-    day = format_skeleton("MMMEd", there, locale=locale)
+    local = at.astimezone(zone or UTC)
+    day = format_skeleton("MMMEd", local, locale=locale)
     # The long form of AM and PM: the short one is English in Korean.
-    clock = format_time(there, get_time_format("short", locale).pattern.replace("a", "aaaa"), locale=locale)
+    clock = format_time(local, get_time_format("short", locale).pattern.replace("a", "aaaa"), locale=locale)
     text = str(get_datetime_format("medium", locale)).format(clock, day)  # a text like "{1}, {0}", which Babel's types call a format
     return text if zone else f"{text} UTC"
 

@@ -134,8 +134,8 @@ def read_words(language: str, sources: Sequence[Spans], known: list[KnownWord]) 
     own = [language in word.languages for word in known]
     english = ["en" in word.languages for word in known]
     weights = [
-        CLAUSE_END_WEIGHT if word.form == CLAUSE_END else not (mine or theirs)
-        for word, mine, theirs in zip(known, own, english, strict=True)
+        CLAUSE_END_WEIGHT if word.form == CLAUSE_END else not (is_own or is_english)
+        for word, is_own, is_english in zip(known, own, english, strict=True)
     ]
     for source in sources:
         for spans in source.values():

@@ -112,7 +112,9 @@ class PhraseBook:
     """The phrases of one language, with those of English."""
 
     alone: frozenset[str]
+    """Phrases that make a trivial message alone."""
     beside: frozenset[str]
+    """Phrases that are trivial only beside one of those."""
     own_alone: frozenset[str]
     own_beside: frozenset[str]
     """Both without the English phrases."""

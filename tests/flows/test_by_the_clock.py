@@ -456,7 +456,7 @@ class Deadly:
 async def main():
     async with open_house(sys.argv[1], sys.argv[2], sys.argv[3]) as house:
         house.outbox = Deadly(house.outbox)
-        await house.reminding.remind(datetime.fromisoformat(sys.argv[4]))
+        await house.proactive.remind(datetime.fromisoformat(sys.argv[4]))
 
 asyncio.run(main())
 """

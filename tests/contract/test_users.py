@@ -171,7 +171,7 @@ async def test_a_user_is_found_by_what_a_person_would_write(house: House) -> Non
         ("abcdefab" * 5, "there is no user 'abcdefab"),
         ("a\x00b", r"there is no user 'a\\x00b'"),
         ("\udcff", r"there is no user '\\udcff'"),
-        ("whatsapp:bali/1", "nobody writes from whatsapp:bali/1"),
+        ("whatsapp:bali/1", "no user writes from whatsapp:bali/1"),
         ("pigeon:bali/1", "'pigeon:bali/1' is no channel; expected platform:account/sender, such as telegram:bali/42"),
         ("whatsapp:bali", "'whatsapp:bali' is no channel"),
     ],
@@ -356,11 +356,11 @@ async def test_a_referral_that_counts_for_nothing_is_refused_and_nothing_happens
     friend, other = await house.create(state=UserState.ACTIVE), await house.create(state=UserState.ACTIVE)
     invited, brought = await house.create(), await house.create(referred_by=other.referral_code)
     cases = [
-        (invited, invited.referral_code, f"{invited.referral_code} is their own code; nobody brings themselves"),
-        (friend, friend.referral_code, f"{friend.referral_code} is their own code; nobody brings themselves"),
-        (friend, other.referral_code, f"{friend.id} is active already; only a newcomer is brought by somebody"),
-        (brought, friend.referral_code, f"{brought.id} was brought by {other.id} already"),
-        (invited, brought.referral_code, f"the owner of {brought.referral_code} is invited; only who is active brings others"),
+        (invited, invited.referral_code, f"{invited.referral_code} is their own referral code; users cannot refer themselves"),
+        (friend, friend.referral_code, f"{friend.referral_code} is their own referral code; users cannot refer themselves"),
+        (friend, other.referral_code, f"{friend.id} is active already; only a user who is not active yet can be referred"),
+        (brought, friend.referral_code, f"{brought.id} was referred by {other.id} already"),
+        (invited, brought.referral_code, f"the owner of {brought.referral_code} is invited; only an active user can refer others"),
     ]
     for user, code, said in cases:
         with pytest.raises(ReferralRefused, match=f"^{said}$"):
@@ -380,7 +380,7 @@ async def test_who_was_deleted_brings_nobody(house: House) -> None:
     assert (user.referred_by, await house.credits_of(user, friend)) == (None, [GRANT, GRANT])
     with pytest.raises(NotFound):
         await house.create(referred_by=friend.referral_code)
-    with pytest.raises(ReferralRefused, match=r"is deleted; only who is active brings others$"):
+    with pytest.raises(ReferralRefused, match=r"is deleted; only an active user can refer others$"):
         await house.create(referred_by=(await house.ask("get", friend.id)).referral_code)
 
 

@@ -83,7 +83,7 @@ class Steady:
     def of(self, user: User, _: str) -> str:
         return user.language or "en"
 
-    def settled(self, _: User, __: str) -> str | None:
+    def new_language(self, _: User, __: str) -> str | None:
         return None
 
 
@@ -456,7 +456,7 @@ class Deadly:
 async def main():
     async with open_house(sys.argv[1], sys.argv[2], sys.argv[3]) as house:
         house.outbox = Deadly(house.outbox)
-        await house.reminding.remind(datetime.fromisoformat(sys.argv[4]))
+        await house.proactive.remind(datetime.fromisoformat(sys.argv[4]))
 
 asyncio.run(main())
 """

@@ -56,10 +56,10 @@ class House:
     model: Listener
 
     @property
-    def words(self) -> ConversationEraser:
-        words = self.hermes.my_data.words
-        assert words is not None
-        return words
+    def eraser(self) -> ConversationEraser:
+        eraser = self.hermes.my_data.eraser
+        assert eraser is not None
+        return eraser
 
     async def accept(self, text: str, *, user: str = "ada", channel: str | None = None, account: str = "shop") -> UUID:
         event = MessageEvent(platform=Platform.REST, sender_id=user, text=text)
@@ -97,7 +97,7 @@ class House:
 
     def memory(self) -> dict[str, Any]:
         data = self.hermes.my_data
-        return {"transactions": data.transactions, "memories": data.memories, "souls": data.souls, "words": data.words}
+        return {"transactions": data.transactions, "memories": data.memories, "souls": data.souls, "eraser": data.eraser}
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_with_a_store_away_in_the_middle_they_are_still_there_and_it_is_re
     _, bob = await talk_in_a_group(house)
     parts = house.hermes.my_data
     with pytest.raises(StoreUnavailable):
-        await forget_user(bob, replace(parts, words=replace(house.words, graphs=away(house.words.graphs))))
+        await forget_user(bob, replace(parts, eraser=replace(house.eraser, graphs=away(house.eraser.graphs))))
     async with house.hermes.database.begin() as tx:
         assert (await house.hermes.parts.people.get(tx, bob)).state is UserState.ACTIVE
     await house.say("anything new?", channel="team")

@@ -162,7 +162,7 @@ def test_a_friend_is_rewarded_once(users: Console) -> None:
     assert (brought["referred_by"], brought["credits"]["available"]) == (friend["id"], 57)
     assert users.read("show", friend["id"])["credits"]["available"] == 57
     assert users.refused("activate", friend["id"], "--referred-by", brought["referral_code"]) == (
-        f"{friend['id']} is active already; only a newcomer is brought by somebody"
+        f"{friend['id']} is active already; only a user who is not active yet can be referred"
     )
     assert users.refused("create", "--referred-by", "nobody") == "there is no referral code 'nobody'"
     assert len(users.read("list")) == 2, "who could not be brought was not signed up either"

@@ -90,7 +90,7 @@ class Adapters:
     outbox: Outbox
     interactions: Interactions
     api_keys: ApiKeys
-    promises: IdempotencyKeys
+    idempotency_keys: IdempotencyKeys
     replies: AnswerSignals
     alerts: Alerts
     chats: ClientChats
@@ -147,7 +147,7 @@ def adapters_from(
         outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.max_queued, keep_dead_s=delivery.dead_letter_ttl_s),
         interactions=PostgresInteractions(),
         api_keys=PostgresApiKeys(),
-        promises=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
+        idempotency_keys=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
         replies=replies,
         alerts=alerts,
         chats=PostgresClientChats(database, keyring),

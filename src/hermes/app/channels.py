@@ -270,7 +270,7 @@ class TelegramPollers:
                     continue
                 for webhook in found.webhooks:
                     happenings = channel.parse(webhook, now=SystemClock().now())
-                    await self._hearing.hear(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
+                    await self._hearing.route(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
                 offset, limit = found.offset, MAX_UPDATES
             except (NotSent, MaybeSent, StoreUnavailable, InboxFull) as error:
                 log.warning("polling_failed", account=name, error=type(error).__name__)

@@ -111,7 +111,7 @@ class Hermes:
             memories=parts.memories,
             dreams=parts.dreams,
             souls=self.user_memory.souls,
-            words=ConversationEraser(parts.sessions, parts.graphs, parts.histories),
+            eraser=ConversationEraser(parts.sessions, parts.graphs, parts.histories),
         )
 
     async def run_worker(self) -> None:
@@ -200,7 +200,7 @@ class Housekeeping:
         self._next = time.monotonic() + HOUSEKEEPING_INTERVAL_S
         async with hermes.database.begin() as tx:
             await parts.credits.expire(tx, settings.credits.reserve_ttl_s)
-            await parts.promises.clean(tx)
+            await parts.idempotency_keys.clean(tx)
         await hermes.receipts.tidy()
 
 
@@ -305,7 +305,7 @@ def assemble_hermes(settings: Settings, parts: Adapters, held: OpenResources, mo
         credits=parts.credits,
         inbox=parts.inbox,
         work=held.work,
-        promises=parts.promises,
+        idempotency_keys=parts.idempotency_keys,
         signup_grant=settings.credits.signup_grant,
         join_window=joining,
     )

@@ -99,7 +99,7 @@ def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metri
         alerts=parts.alerts,
         sanitize=sanitize_memory_value,
     )
-    words = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
+    eraser = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
     forgetting = MemoryEraser(
         transactions=transactions,
         memories=parts.memories,
@@ -107,7 +107,7 @@ def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metri
         embeddings=parts.embeddings,
         souls=souls,
         past=parts.past_messages,
-        words=words,
+        eraser=eraser,
     )
     writer = MemoryWriter(
         transactions=transactions,

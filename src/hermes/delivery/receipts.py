@@ -29,7 +29,7 @@ class ReceiptHandler:
     settlement: SettlementWriter
     meter: SendMeter
 
-    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+    async def apply(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one thing, in a transaction of its own. Raises StoreUnavailable; then the platform is to tell it again."""
         async with self.transactions.begin() as tx:
             match happening:

@@ -1,1 +1,1 @@
-"""The plot: how a message comes in (intake), what happens to it (turns), how the answer leaves (courier). Knows ports, no adapter."""
+"""From a message to its answer: it enters (intake), its turn runs (turns), its answer leaves (outbox_delivery). Knows ports, no adapter."""

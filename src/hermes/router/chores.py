@@ -1,8 +1,8 @@
-"""What is done by the clock: each chore at its interval, by one of all processes, and whatever becomes of one, the others go on.
+"""Chores: work that one of all processes does at fixed intervals. If one chore fails, the others go on.
 
-Time is cut into slots, and a chore is done once in each of them. Whoever ticks first takes it and does it in the background; a process that
-dies leaves a lease behind that runs out, and then another one takes the chore. Every chore may be cut off and repeated without harm, so
-nothing here has to be exactly once. Knows nothing of what the chores are."""
+Time is cut into slots, and a chore is done once in each of them. The process that ticks first leases the chore and does it in the
+background; if that process dies, its lease runs out and another process takes the chore. Every chore may be cut off and repeated without
+harm, so nothing here has to be exactly once. Does not know what the chores do."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 log = structlog.get_logger()
 
 ChoreAction = Callable[[datetime], Awaitable[object]]
-"""Does a chore, as of a time."""
+"""Does a chore; given the time of the tick that began it."""
 
 HOUR_S, DAY_S, WEEK_S = 3_600.0, 86_400.0, 604_800.0
 MONDAY_S = 4 * DAY_S
-"""From the beginning of Unix time, which was a Thursday, to the first Monday."""
+"""Seconds from the beginning of Unix time, which was a Thursday, to the first Monday."""
 RECHECK_S = 15.0
-"""How soon to look again at a chore that was done in its slot, or that somebody is at."""
+"""How soon to look again at a chore that is done for its slot, or that another process is doing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chore:
-    """Something to do now and then."""
+    """A piece of work that recurs."""
 
     name: str
     every_s: float
     do: ChoreAction
     begins_s: float = 0.0
-    """Where its slots begin: seconds after 1970-01-01, 00:00 UTC."""
+    """When slot 0 begins: seconds after 1970-01-01, 00:00 UTC."""
 
     def slot(self, now: datetime) -> int:
         """The number of the slot that a time lies in."""
@@ -53,7 +53,7 @@ class Chore:
 def default_chores(
     *, remind: ChoreAction, dream_lightly: ChoreAction, dream_deeply: ChoreAction, re_embed: ChoreAction, remind_every_s: float = 10.0
 ) -> tuple[Chore, ...]:
-    """What Hermes does by the clock. Dreams are for the night, UTC: light ones every day at three, deep ones on Mondays at four."""
+    """The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
     return (
         Chore(name="reminders", every_s=remind_every_s, do=remind),
         Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S),
@@ -63,80 +63,80 @@ def default_chores(
 
 
 class ChoreScheduler:
-    """Does chores. One for each process; `tick` it now and then, and close it before the stores."""
+    """Does chores. One for each process; the caller ticks it every few seconds, and closes it before the stores."""
 
     def __init__(
-        self, transactions: Transactions, rota: Chores, chores: Sequence[Chore], *, lease_s: float = 60.0, pause_s: float = 60.0
+        self, transactions: Transactions, leases: Chores, chores: Sequence[Chore], *, lease_s: float = 60.0, pause_s: float = 60.0
     ) -> None:
-        """`lease_s` is how long a chore is believed to be in the hands of a process that gives no sign of life, `pause_s` how long a chore
-        that failed is left alone, if that is not longer than its interval."""
-        self._transactions, self._rota, self._chores = transactions, rota, tuple(chores)
+        """`lease_s` is how long a process keeps a chore that it no longer renews. `pause_s` is the wait after a failure; it is never longer
+        than the chore's interval."""
+        self._transactions, self._leases, self._chores = transactions, leases, tuple(chores)
         self._lease_s, self._pause_s = lease_s, pause_s
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._look_at: dict[str, datetime] = {}
+        self._look_again_at: dict[str, datetime] = {}
 
     async def tick(self, now: datetime) -> None:
-        """Begin what is due and nobody does. Takes as long as a look into the database; the chores run beside it. Never raises for a store
-        that is away."""
+        """Begin the chores that are due and that no process is doing. Takes a database query for each; the chores run in the background.
+        Does not raise StoreUnavailable."""
         for chore in self._chores:
             running = self._running.get(chore.name)
-            if (running is not None and not running.done()) or now < self._look_at.get(chore.name, now):
+            if (running is not None and not running.done()) or now < self._look_again_at.get(chore.name, now):
                 continue
             try:
                 async with self._transactions.begin() as tx:
-                    duty = await self._rota.take(tx, chore.name, chore.slot(now), lease_s=self._lease_s)
+                    lease = await self._leases.take(tx, chore.name, chore.slot(now), lease_s=self._lease_s)
             except StoreUnavailable as error:
                 log.warning("clock_stopped", chore=chore.name, error=type(error).__name__)
                 return
-            if duty is None:
-                self._look_at[chore.name] = min(now + timedelta(seconds=RECHECK_S), chore.next(now))
+            if lease is None:
+                self._look_again_at[chore.name] = min(now + timedelta(seconds=RECHECK_S), chore.next(now))
                 continue
-            self._running[chore.name] = asyncio.create_task(self._run(chore, duty, now), name=f"chore {chore.name}")
+            self._running[chore.name] = asyncio.create_task(self._run(chore, lease, now), name=f"chore {chore.name}")
 
     async def idle(self) -> None:
-        """Wait until nothing is being done any more. For tests, and for whoever wants to see the end of it."""
+        """Wait until the chores that run here have ended. For tests, and for callers that need their results."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Stop whatever is being done here, and leave it to others."""
+        """Stop the chores that run here, and leave them to other processes."""
         await end_tasks(*self._running.values())
 
-    async def _run(self, chore: Chore, duty: ChoreLease, now: datetime) -> None:
-        doing = asyncio.current_task()
-        assert doing is not None  # noqa: S101  # this is one
-        keeping = asyncio.create_task(self._keep(duty, doing))
+    async def _run(self, chore: Chore, lease: ChoreLease, now: datetime) -> None:
+        running = asyncio.current_task()
+        assert running is not None  # noqa: S101  # this is one
+        renewing = asyncio.create_task(self._renew(lease, running))
         try:
             await chore.do(now)
         except asyncio.CancelledError:
-            await self._give_back(duty, 0.0)
+            await self._give_back(lease, 0.0)
             raise
-        except Exception as error:  # noqa: BLE001  # a chore may fail in any way; it is said here, and tried again
+        except Exception as error:  # noqa: BLE001  # a chore may fail in any way; the log says so, and it is tried again
             log.warning("chore_failed", chore=chore.name, error=type(error).__name__)
-            await self._give_back(duty, min(self._pause_s, chore.every_s))
+            await self._give_back(lease, min(self._pause_s, chore.every_s))
         else:
-            await self._end(duty)
+            await self._end(lease)
         finally:
-            await end_tasks(keeping)
+            await end_tasks(renewing)
 
-    async def _keep(self, duty: ChoreLease, doing: asyncio.Task[None]) -> None:
-        """Give signs of life. Whoever was away for so long that another one took the chore stops."""
+    async def _renew(self, lease: ChoreLease, running: asyncio.Task[None]) -> None:
+        """Renew the lease. Cancel the chore if another process has taken it over, because this one did not renew in time."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
             with suppress(StoreUnavailable):
                 async with self._transactions.begin() as tx:
-                    is_ours = await self._rota.keep(tx, duty, lease_s=self._lease_s)
+                    is_ours = await self._leases.keep(tx, lease, lease_s=self._lease_s)
                 if not is_ours:
-                    log.warning("chore_taken_over", chore=duty.chore)
-                    doing.cancel()
+                    log.warning("chore_taken_over", chore=lease.chore)
+                    running.cancel()
                     return
             stop_if_cancelled()
 
-    async def _end(self, duty: ChoreLease) -> None:
+    async def _end(self, lease: ChoreLease) -> None:
         with suppress(StoreUnavailable):  # then it is done again, which does no harm
             async with self._transactions.begin() as tx:
-                await self._rota.end(tx, duty)
+                await self._leases.end(tx, lease)
 
-    async def _give_back(self, duty: ChoreLease, pause_s: float) -> None:
+    async def _give_back(self, lease: ChoreLease, pause_s: float) -> None:
         with suppress(StoreUnavailable):  # then the lease runs out by itself
             async with self._transactions.begin() as tx:
-                await self._rota.give_back(tx, duty, pause_s=pause_s)
+                await self._leases.give_back(tx, lease, pause_s=pause_s)

@@ -1,10 +1,10 @@
-"""A conversation that has grown too long for its model is compacted before the call: an edit of its graph, which keeps what was
+"""Compact a conversation that has grown too long for its model, before the call: an edit of its graph, which keeps every response that was
 sampled before.
 
     too long?  →  load the graph  →  old tool output cut, the middle summarised  →  saved as a `compaction`
 
-A summary by a model is paid once per turn, however often the turn is driven: it is an effect like any other. What goes wrong costs the
-compaction, and not the answer: then the model is shown what there is, and the next message tries again."""
+A summary by a model is paid once per turn, however often the turn is driven: it is an effect like any other. If the compaction fails, the
+turn still answers: the model is shown the history as it is, and the next message tries again."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ STEP = "compact"
 
 
 async def compact_history(claim: Claim, session: Session, caller: Caller, compaction: CompactionPolicy, services: Services) -> bool:
-    """Compact a session's list, and return whether that was done: then it is another list, to be read again.
+    """Compact a session's list; return whether it was compacted. Then the caller must read the list again.
 
-    Raises Fenced and StoreUnavailable, and nothing of the compaction's own."""
+    Raises ClaimLost and StoreUnavailable, and no error of the compaction itself."""
     if await has_called_model(claim, services):
         return False
     try:
@@ -61,7 +61,7 @@ async def compact_history(claim: Claim, session: Session, caller: Caller, compac
 
 
 async def has_called_model(claim: Claim, services: Services) -> bool:
-    """Whether an earlier attempt has asked the model already: then its answer stands under what it was shown."""
+    """Whether an earlier attempt has already asked the model: then its answer must stay under the list that it was shown."""
     if claim.attempt == 1:
         return False
     async with services.transactions.once() as tx:
@@ -69,16 +69,16 @@ async def has_called_model(claim: Claim, services: Services) -> bool:
 
 
 class TurnModel:
-    """The Model of trajectories, for one turn: the gateway behind it, and the journal before it."""
+    """A SamplingModel for one turn: calls go through the gateway, and the journal keeps each of them from being paid twice."""
 
     name = "router"
 
     def __init__(self, claim: Claim, caller: Caller, services: Services) -> None:
         self._claim, self._caller, self._services = claim, caller, services
-        self._asked = 0
+        self._calls = 0
 
     async def sample(self, request: SampleRequest) -> SampledMessage:
-        index, self._asked = self._asked, self._asked + 1
+        index, self._calls = self._calls, self._calls + 1
         prepared = json.dumps([dict(message) for message in request.messages], separators=(",", ":")).encode()
 
         async def run(body: bytes) -> EffectResult:
@@ -86,9 +86,9 @@ class TurnModel:
 
         effects = Effects(self._services.transactions, self._services.journal)
         try:
-            answered = JournaledAnswer.from_bytes(await effects.once(self._claim, STEP, index, prepared, run, is_repeatable=True))
+            answer = JournaledAnswer.from_bytes(await effects.once(self._claim, STEP, index, prepared, run, is_repeatable=True))
         except (BudgetSpent, CallsPaused) as error:
             raise ModelFailed(str(error), is_spent=True) from error
         except NoAnswer as error:
             raise ModelFailed(str(error)) from error
-        return SampledMessage(answered.message, answered.record(()), answered.micro_usd)
+        return SampledMessage(answer.message, answer.record(()), answer.micro_usd)

@@ -1,4 +1,4 @@
-"""When a conversation is too long for its model, and who makes it shorter. Values; the step that loads the history does it."""
+"""When a conversation is too long for its model, and which summariser compacts it. Values only; step load_history runs the compaction."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from hermes.trajectories.compress import CompressionSettings, EstimateCounter, ExtractiveSummariser, Summariser, Summary, SummaryRequest
 from hermes.trajectories.sampling_model import SamplingModel
 
-PICTURE_TOKENS = 1_600
-"""What vendors count for a picture, at most."""
+IMAGE_TOKENS = 1_600
+"""The most tokens that vendors count for an image."""
 
 
 class ImageTokenCounter(EstimateCounter):
-    """Counts as it does, and pictures too."""
+    """An EstimateCounter that counts images too."""
 
     def count(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> int:
-        return super().count(messages, tools) + PICTURE_TOKENS * sum(map(count_images, messages))
+        return super().count(messages, tools) + IMAGE_TOKENS * sum(map(count_images, messages))
 
 
 def count_images(message: Mapping[str, Any]) -> int:
@@ -26,12 +26,12 @@ def count_images(message: Mapping[str, Any]) -> int:
 
 
 MIN_GAIN_SHARE = 0.1
-"""Of the limit. What would save less is not worth a model's time: the words are picked out."""
+"""As a share of the limit. Where a summary would save less, no model is asked: ExtractiveSummariser picks sentences instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveSummariser:
-    """A summariser that is only asked where there is something to be gained."""
+    """Asks its summariser only where a summary saves at least `min_gain_tokens`; else an ExtractiveSummariser."""
 
     summariser: Summariser
     min_gain_tokens: float
@@ -43,23 +43,23 @@ class SelectiveSummariser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """When a history is too long, and who makes it shorter."""
+    """When a history is too long, and which summariser compacts it."""
 
     limit_of: Callable[[str], int]
-    """The tokens of history that a tier's model may be shown."""
+    """The tokens of history that may be shown to the model of a tier."""
     summariser: Callable[[SamplingModel, str], Summariser]
-    """Who summarises for a tier, given a way to its model. Not everybody asks one."""
+    """Makes the summariser of a tier, given its model. Not every summariser asks the model."""
     settings: CompressionSettings
     counter: EstimateCounter
 
     def summariser_for(self, model: SamplingModel, tier: str) -> Summariser:
-        """Who summarises this turn's conversation."""
+        """The summariser for this turn's conversation."""
         return SelectiveSummariser(self.summariser(model, tier), self.limit_of(tier) * MIN_GAIN_SHARE)
 
     def fits(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
-        """Whether a history is as short as a compaction makes it, so that many more messages fit behind it."""
+        """Whether a history is as short as a compaction makes it, so that many more messages fit after it."""
         return self.counter.count(messages) <= self.limit_of(tier) * self.settings.live.target_share
 
     def is_due(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
-        """Whether a history is over its limit, or so near to it that the next answer may be."""
+        """Whether a history is over its limit, or so close to it that the next answer may go over."""
         return self.counter.count(messages) > self.limit_of(tier) * self.settings.live.trigger_share

@@ -1,4 +1,4 @@
-"""Do a paid or outward thing once per turn, however often the turn is driven."""
+"""Run an effect once per turn, however often the turn is driven: it costs money, or is visible outside Hermes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hermes.ports.transactions import Transactions
 
 
 class EffectUncertain(Exception):
-    """An earlier attempt began this and was cut off: it may have happened, and it must not happen twice."""
+    """An earlier attempt began this effect and was cut off: it may have happened, and it must not happen twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectResult:
-    """What an effect gave, and what of it may be shown: names and numbers, never text."""
+    """The result of an effect, and the facts that the journal may show of it: names and numbers, never text."""
 
     result: bytes
     facts: Mapping[str, Any]
@@ -25,7 +25,7 @@ class EffectResult:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Effects that are remembered by turn, step and index."""
+    """Runs effects; the journal remembers each of them by turn, step and index."""
 
     transactions: Transactions
     journal: Journal
@@ -33,16 +33,16 @@ class Effects:
     async def once(
         self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
     ) -> bytes:
-        """As `once_asked`, for whoever knows what was asked."""
+        """As `once_with_request`, but return the result alone."""
         return (await self.once_with_request(claim, step, index, request, run, is_repeatable=is_repeatable))[1]
 
     async def once_with_request(
         self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
     ) -> tuple[bytes, bytes]:
-        """Run an effect, unless the journal knows its result; return what was asked, and the result that stands.
+        """Run an effect, unless the journal has its result; return the request of the first attempt, and the result that stands.
 
-        `request` is what was prepared now; `run` gets what was prepared first. A repeatable effect (a model call: it costs, but harms
-        nobody) that was cut off is run again; any other raises EffectUncertain. Raises Fenced before anything runs."""
+        `request` is what this attempt prepared; `run` gets what the first attempt prepared. If an attempt was cut off, a repeatable effect
+        (a model call: it costs, but does no harm) runs again; any other raises EffectUncertain. Raises ClaimLost before anything runs."""
         async with self.transactions.once() as tx:
             effect = await self.journal.begin(tx, claim, step, index, request)
         if effect.result is not None:

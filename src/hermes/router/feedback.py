@@ -1,10 +1,10 @@
-"""What people think of an answer: a reaction to a message of ours becomes an annotation on the model's response behind it.
+"""A user's reaction to a message of ours becomes an annotation on the model's response behind it.
 
     👍 on a message  →  the turn that sent it  →  the last sample of that turn: reaction="👍", reward=1.0
 
-An annotation is never removed. One that is taken back is followed by one that says so (`reaction=""`, `reward=None`), and what came
-later stands. In a group the reward is the mean of what everybody thinks last; who they are, only a hash under the conversation's seed
-tells. Reactions carry no time: of two that a platform brings in the wrong order, the one that came last counts."""
+An annotation is never removed. When a user takes a reaction back, a second annotation says so (`reaction=""`, `reward=None`); the later
+one counts. In a group the reward is the mean of all members' last reactions; the annotation names a member only by a hash under the
+conversation's seed. Reactions carry no time: if a platform sends two in the wrong order, the one that arrives last counts."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from hermes.turn import Platform
 log = structlog.get_logger()
 
 MAX_TRIES = 5
-"""How often a conversation may move on while its graph is read."""
+"""How often the graph is read again because its conversation moved on meanwhile."""
 MAX_REACTION_CHARS = 16
 """Characters of a reaction that are kept; the longest emoji has fewer."""
 
 GOOD_REACTIONS = "👍 ❤ 🧡 💛 💚 💙 💜 🖤 🤍 🤎 💕 💖 💘 ❤‍🔥 🔥 🥰 😍 😘 🤩 😁 😊 🤗 👏 🙌 🎉 🙏 👌 💪 💯 ⭐ 🌟 🏆 🤝 🫡 ✅ love like"
 BAD_REACTIONS = "👎 💔 😠 😡 🤬 🤮 🤢 💩 🤡 🖕 🥱 😒 🙄 ❌ angry dislike"
 REWARDS: Mapping[str, float] = {**dict.fromkeys(GOOD_REACTIONS.split(), 1.0), **dict.fromkeys(BAD_REACTIONS.split(), -1.0)}
-"""What a reaction is worth. Laughter, tears and surprise are as often about what was told as about how, and are worth nothing here.
-The words are Instagram's, where it sends no sign."""
+"""The reward of a reaction. Laughter, tears and surprise have none: they are as often about what an answer reports as about its quality.
+The words are Instagram's, for reactions that it sends without an emoji."""
 APPEARANCE_MARKS = dict.fromkeys([0xFE0E, 0xFE0F, *range(0x1F3FB, 0x1F400)])
-"""Signs that only say how an emoji looks: as a picture, in a colour of skin."""
+"""Characters that only say how an emoji looks: as text or image, and its skin colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """Keeps what people think of answers."""
+    """Stores users' reactions to answers."""
 
     transactions: Transactions
     tracking: DeliveryTracking
     graphs: Graphs
 
-    async def heard(self, platform: Platform, account: str, reaction: Reaction) -> bool:
-        """Note a reaction; return whether anything was new about it. Raises StoreUnavailable.
+    async def apply(self, platform: Platform, account: str, reaction: Reaction) -> bool:
+        """Store a reaction; return whether it was new. Raises StoreUnavailable.
 
-        May come twice. A reaction to what no model said (a reply of our own, a reminder, an answer out of the cache, somebody else's
-        message) is nobody's, and so is one to a conversation that was erased."""
+        Safe to repeat. A reaction is ignored if no model sampled the message (a reply of our own, a reminder, an answer from the cache,
+        another person's message), or if the conversation was erased."""
         for _ in range(MAX_TRIES):
             try:
                 is_noted = await self._note(platform, account, reaction)
             except StaleHead:
                 continue
             except (UserErased, NotFound) as error:
-                log.info("reaction_passed", platform=str(platform), account=account, reason=type(error).__name__)
+                log.info("reaction_ignored", platform=str(platform), account=account, reason=type(error).__name__)
                 return False
             if is_noted:
                 log.info("reaction_noted", platform=str(platform), account=account)
@@ -69,43 +69,43 @@ class Feedback:
 
     async def _note(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         async with self.transactions.begin() as tx:
-            spoken = await self.tracking.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
-            if spoken is None or not spoken.calls:
+            source = await self.tracking.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
+            if source is None or not source.calls:
                 raise NotFound
-            graph = await self.graphs.load(tx, spoken.session_id)
-            response = last_response(graph, spoken)
+            graph = await self.graphs.load(tx, source.session_id)
+            response = last_response(graph, source)
             note = annotation_for(response, reaction, hash_sender(graph, reaction.sender_id))
             if note is None:
                 return False
             graph.annotate(response, **note)
-            await self.graphs.save(tx, spoken.session_id, graph.head, graph)
+            await self.graphs.save(tx, source.session_id, graph.head, graph)
             return True
 
 
-def last_response(graph: MessageGraph, spoken: AnswerSource) -> Response:
-    """The last sample of a turn. Where a tool's words were sent as they are, that is the one which called for them. Raises NotThere."""
-    places = {call: place for place, call in enumerate(spoken.calls)}
+def last_response(graph: MessageGraph, source: AnswerSource) -> Response:
+    """The last sample of a turn. If a tool's output was sent unchanged, that is the sample that called the tool. Raises NotFound."""
+    places = {call: place for place, call in enumerate(source.calls)}
     found = [response for response in graph.responses() if response.sample_id in places]
     if not found:
         raise NotFound
     return max(found, key=lambda response: places[response.sample_id])
 
 
-def annotation_for(response: Response, reaction: Reaction, who: str) -> dict[str, Any] | None:
-    """What a reaction adds to what is known of a response; None for nothing: they have said so already, or take back what never was."""
-    thoughts = {str(note["reaction_by"]): str(note["reaction"]) for note in response.annotations if "reaction_by" in note}
+def annotation_for(response: Response, reaction: Reaction, sender: str) -> dict[str, Any] | None:
+    """The annotation that a reaction adds to a response; None if it changes nothing: the sender's last reaction is the same."""
+    reactions = {str(note["reaction_by"]): str(note["reaction"]) for note in response.annotations if "reaction_by" in note}
     emoji = reaction.emoji[:MAX_REACTION_CHARS]
-    if thoughts.get(who, "") == emoji:
+    if reactions.get(sender, "") == emoji:
         return None
-    rewards = [reward for thought in {**thoughts, who: emoji}.values() if (reward := reward_of(thought)) is not None]
-    return {"reaction": emoji, "reaction_by": who, "reward": sum(rewards) / len(rewards) if rewards else None}
+    rewards = [reward for last in {**reactions, sender: emoji}.values() if (reward := reward_of(last)) is not None]
+    return {"reaction": emoji, "reaction_by": sender, "reward": sum(rewards) / len(rewards) if rewards else None}
 
 
 def reward_of(emoji: str) -> float | None:
-    """What a reaction is worth; None where nobody can say."""
+    """The reward of a reaction; None if it is not in REWARDS."""
     return REWARDS.get(emoji.translate(APPEARANCE_MARKS))
 
 
 def hash_sender(graph: MessageGraph, sender_id: str) -> str:
-    """Somebody as this conversation names them, and no other: the same each time, and not to be found out without its seed."""
+    """The name of a sender in one conversation: the same each time, another in every other conversation, and secret without the seed."""
     return digest(f"reaction\0{graph.seed}\0{sender_id}".encode()).hex()[:16]

@@ -1,7 +1,7 @@
-"""Route the happenings of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
+"""Route the events of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
 
-One webhook may hold many things. They are taken in their order, each in a transaction of its own; where the store is away in the middle,
-the platform sends all of it again, and what was taken is only found."""
+One webhook may hold many events. The router takes them in order, each in a transaction of its own. If the store goes away in the middle,
+the platform sends the whole webhook again, and the events that were stored already are found and not stored twice."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ log = structlog.get_logger()
 
 
 class DeliveryUpdates(Protocol):
-    """Keeps account of what platforms tell after a send."""
+    """Applies what a platform reports after a send."""
 
-    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
-        """Apply one thing. Raises StoreUnavailable."""
+    async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+        """Apply one event. Raises StoreUnavailable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InboundRouter:
-    """Takes in what platforms send."""
+    """Gives each inbound event of a platform to the part that handles it."""
 
     intake: Intake
-    reporter: DeliveryUpdates
+    delivery_updates: DeliveryUpdates
     feedback: Feedback
     meter: WebhookMeter
 
-    async def hear(self, channel: Channel, happenings: Sequence[InboundEvent], *, newcomer: UserState) -> int:
-        """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
+    async def route(self, channel: Channel, events: Sequence[InboundEvent], *, newcomer: UserState) -> int:
+        """Handle all events; return the number of new messages. Raises InboxFull and StoreUnavailable; then the platform sends it again.
 
-        `newcomer` is the state of a sender whom nobody knows yet."""
+        `newcomer` is the state for a sender who is not a user yet."""
         new = 0
-        for happening in happenings:
-            match happening:
+        for event in events:
+            match event:
                 case InboundMessage():
-                    new += (await self.intake.accept(happening.kept, newcomer=newcomer, alias=happening.alias)).is_new
+                    new += (await self.intake.accept(event.kept, newcomer=newcomer, alias=event.alias)).is_new
                 case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
-                    await self.reporter.heard(channel.platform, channel.account, happening)
+                    await self.delivery_updates.apply(channel.platform, channel.account, event)
                 case Reaction():
-                    await self.feedback.heard(channel.platform, channel.account, happening)
+                    await self.feedback.apply(channel.platform, channel.account, event)
                 case Ignored():
-                    self._pass(channel, happening)
+                    self._count_ignored(channel, event)
         return new
 
-    def _pass(self, channel: Channel, passed: Ignored) -> None:
-        facts = {"platform": str(channel.platform), "account": channel.account, "reason": passed.reason}
-        self.meter.count_ignored(facts["platform"], passed.reason)
-        if passed.meant_for:
-            # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
-            log.warning("webhook_passed", **facts, meant_for=passed.meant_for)
+    def _count_ignored(self, channel: Channel, ignored: Ignored) -> None:
+        facts = {"platform": str(channel.platform), "account": channel.account, "reason": ignored.reason}
+        self.meter.count_ignored(facts["platform"], ignored.reason)
+        if ignored.meant_for:
+            # The sender waits for an answer that never comes: the operator has to add that account, or to unsubscribe it.
+            log.warning("webhook_ignored", **facts, meant_for=ignored.meant_for)
         else:
-            log.info("webhook_passed", **facts)
+            log.info("webhook_ignored", **facts)

@@ -1,8 +1,8 @@
-"""Take a message in: once, in order, and only acknowledged when it is stored.
+"""Accept a message: once, in order, and acknowledged only when it is stored.
 
-    meet the sender  →  number and store the message  →  defer its turn  →  commit  →  acknowledge
+    find or create the sender  →  number and store the message  →  defer its turn  →  commit  →  acknowledge
 
-All of it is one transaction. The model never runs in here."""
+All of it is one transaction. No model is called here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hermes.turn import Envelope
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """An `Idempotency-Key`: whose it is, and a digest of the body that came with it."""
+    """An `Idempotency-Key` header: the API key that sent it, and a digest of the body that came with it."""
 
     api_key_id: UUID
     key: str
@@ -31,14 +31,14 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Where messages enter. Whatever the channel, this is the one door."""
+    """The one entry for messages, whatever their channel."""
 
     transactions: Transactions
     people: Users
     credits: Credits
     inbox: Inbox
     work: JobQueue
-    promises: IdempotencyKeys
+    idempotency_keys: IdempotencyKeys
     signup_grant: int
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
@@ -48,21 +48,22 @@ class Intake:
         *,
         newcomer: UserState,
         trains: bool = False,
-        promise: IdempotencyKey | None = None,
+        idempotency_key: IdempotencyKey | None = None,
         alias: str | None = None,
     ) -> AcceptedMessage:
-        """Store a message and have its turn run; a message that is there already is only found.
+        """Store a message and defer its turn; for a message that is stored already, only return it.
 
-        `newcomer` is the state of a sender whom nobody knows yet: active where somebody vouches for them (an API key, the operator's own
-        page), a stranger elsewhere. With `trains` whoever vouches for a new sender also says that their words may be trained on.
-        `alias` is another id of the sender, where the platform gives two.
-        Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
+        `newcomer` is the state for a sender who is not a user yet: active if an API key or the operator's own page vouches for them,
+        else a stranger. `trains` says that a new sender's words may be used for training: the API key allows it.
+        `alias` is another id of the sender, if the platform gives two.
+        Raises InboxFull, IdempotencyKeyReused, StoreUnavailable; then nothing was stored."""
         turn_id = uuid4()
         async with self.transactions.begin() as tx:
-            if promise is not None:
-                # The first request with this key decides the turn: as the event key it makes the inbox find the same message again.
-                kept = await self.promises.keep(tx, promise.api_key_id, promise.key, promise.digest, turn_id)
-                envelope = replace(envelope, event_key=str(kept))
+            if idempotency_key is not None:
+                # The first request with this key decides the turn. Its turn id becomes the event key, so the inbox finds the same message.
+                api_key_id, key, digest = idempotency_key.api_key_id, idempotency_key.key, idempotency_key.digest
+                first_turn_id = await self.idempotency_keys.keep(tx, api_key_id, key, digest, turn_id)
+                envelope = replace(envelope, event_key=str(first_turn_id))
             event = envelope.event
             user, is_new = await self.people.find_or_create(
                 tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias
@@ -71,7 +72,7 @@ class Intake:
                 await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
             if is_new and trains:
                 await self.people.allow_training(tx, user.id, trains=True)
-            receipt = await self.inbox.accept(tx, envelope, user, turn_id)
-            if receipt.is_new:
-                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id, in_s=self.join_window.wait_s(envelope))
-        return receipt
+            accepted = await self.inbox.accept(tx, envelope, user, turn_id)
+            if accepted.is_new:
+                await self.work.defer_turn(tx, accepted.turn_id, accepted.conversation_id, in_s=self.join_window.wait_s(envelope))
+        return accepted

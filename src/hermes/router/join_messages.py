@@ -1,7 +1,7 @@
-"""Messages that are one turn together: the items of an album, and what somebody writes in one go, where the settings say so.
+"""Join messages into one turn: the items of an album and, if the settings say so, messages that one user writes in quick succession.
 
-Platforms send every item by itself. The first one waits a little; whoever claims it takes along what came behind it meanwhile. Only on
-platforms that answers are sent to: elsewhere each request waits for an answer of its own."""
+Platforms send every item as a message of its own. The first one waits a little; the worker that claims it joins the messages that came
+after it meanwhile. Only on platforms that Hermes sends answers to: on the others each request waits for an answer of its own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hermes.ports.inbox import Claim, InboxMessage
 from hermes.turn import Envelope, Platform
 
 MAX_JOINED_MESSAGES = 20
-"""Messages that are taken along at most. The largest album has ten items."""
+"""The largest album has ten items."""
 JOINING_PLATFORMS = frozenset({Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM})
 
 
 @dataclass(frozen=True, slots=True)
 class JoinWindow:
-    """How long a message waits for more of it, in seconds."""
+    """How long a message waits for others to join it, in seconds."""
 
     album_s: float = 1.0
     burst_s: float = 0.0
-    """0: what is no album is not waited for."""
+    """0: a message that is not part of an album does not wait."""
 
     def wait_s(self, envelope: Envelope) -> float:
         """How long this message waits before its turn begins."""
@@ -32,16 +32,16 @@ class JoinWindow:
         return max(self.burst_s, self.album_s if envelope.album is not None else 0.0)
 
     def messages_to_join(self, claim: Claim, behind: Sequence[InboxMessage]) -> list[InboxMessage]:
-        """Which of the messages that wait behind this one belong to it: of its album all that are there; of a burst all that came before
-        it ended, up to the first one of somebody else. `behind` is in the order of their coming."""
+        """Return the waiting messages that belong to the claimed one: all of its album; and in a burst, all up to the first message of
+        another sender or thread. `behind` is in the order of arrival."""
         return list(self._belonging(claim, behind))
 
     def _belonging(self, claim: Claim, behind: Sequence[InboxMessage]) -> Iterator[InboxMessage]:
         album, is_burst = claim.envelope.album, bool(self.burst_s)
-        for said in behind:
-            is_theirs = said.user_id == claim.user_id and said.envelope.thread == claim.envelope.thread
-            if is_theirs and (is_burst or (album is not None and said.envelope.album == album)):
-                yield said
+        for message in behind:
+            is_same_sender = message.user_id == claim.user_id and message.envelope.thread == claim.envelope.thread
+            if is_same_sender and (is_burst or (album is not None and message.envelope.album == album)):
+                yield message
             else:
                 is_burst = False
 
@@ -50,15 +50,15 @@ DEFAULT_JOIN_WINDOW = JoinWindow()
 
 
 def join_messages(envelopes: Sequence[Envelope]) -> Envelope:
-    """One message out of several of the same sender: all their words in their order, and all that came with them."""
+    """Join several messages of one sender into one: all their texts in order, and all their media."""
     first = envelopes[0]
     if len(envelopes) == 1:
         return first
     text = "\n".join(envelope.event.text for envelope in envelopes if envelope.event.text.strip())
-    seen = [envelope for envelope in envelopes if envelope.event.media_url]
-    # The first picture stands for all of them: whoever looks would not look behind a video.
-    seen.sort(key=lambda envelope: not (envelope.event.media_type or "").startswith("image/"))
-    shown = seen[0].event if seen else first.event
-    more = chain.from_iterable((envelope.event.media_url, *envelope.attachments) for envelope in seen)
+    with_media = [envelope for envelope in envelopes if envelope.event.media_url]
+    # An image comes first: if the first medium is a video, step route_image shows the model none of them.
+    with_media.sort(key=lambda envelope: not (envelope.event.media_type or "").startswith("image/"))
+    shown = with_media[0].event if with_media else first.event
+    more = chain.from_iterable((envelope.event.media_url, *envelope.attachments) for envelope in with_media)
     event = replace(first.event, text=text, media_url=shown.media_url, media_type=shown.media_type)
     return replace(first, event=event, attachments=tuple(reference for reference in more if reference)[1:])

@@ -1,4 +1,4 @@
-"""One call of a model in a turn: who asks, and what comes back. Whoever calls remembers it in the journal."""
+"""One model call of a turn: its caller, and its answer as the journal keeps it. The step that calls writes it to the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MICRO_PER_USD = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournaledAnswer:
-    """What a model said, and all that is worth knowing about it."""
+    """A model's answer with the facts of its call, as the journal stores it."""
 
     message: Mapping[str, Any]
     call_id: str
@@ -38,7 +38,7 @@ class JournaledAnswer:
     latency_ms: int
     attempts: Sequence[str]
     copy_of: str | None = None
-    """The call that sampled it, where it came out of the cache."""
+    """The call that sampled it, if it came from the cache."""
     request_digest: str = ""
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None
@@ -85,9 +85,9 @@ class JournaledAnswer:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the journal: names and numbers, no text."""
-        about = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
-        return {**{name: getattr(self, name) for name in about}, "attempts": list(self.attempts)}
+        """The facts that the journal may show: names and numbers, no text."""
+        names = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
+        return {**{name: getattr(self, name) for name in names}, "attempts": list(self.attempts)}
 
     def record(self, tools: Sequence[Mapping[str, Any]]) -> CallRecord:
         """The call as the message graph keeps it."""
@@ -112,11 +112,11 @@ def list_or_none(values: Sequence[Any] | None) -> list[Any] | None:
 
 
 MAX_TOKENS = 1_000_000
-"""The model's own limit holds."""
+"""Above the limit of every model, so that the model's own limit holds."""
 
 
 class EmptyAnswer(NoAnswer):
-    """The model said nothing and asked for nothing."""
+    """The model returned neither text nor tool calls."""
 
 
 async def ask_model(
@@ -128,8 +128,8 @@ async def ask_model(
     tool_choice: str | Mapping[str, Any] | None = None,
     max_tokens: int | None = None,
 ) -> EffectResult:
-    """One call through the gateway."""
-    wanted = ModelRequest(
+    """Call the model once through the gateway. Raises NoAnswer, BudgetSpent and CallsPaused."""
+    request = ModelRequest(
         messages=messages,
         max_tokens=max_tokens or MAX_TOKENS,
         tools=tools,
@@ -138,13 +138,13 @@ async def ask_model(
         user=str(caller.user_id),
     )
     try:
-        answered = JournaledAnswer.of(await services.models.complete(wanted, caller))
+        answer = JournaledAnswer.of(await services.models.complete(request, caller))
     except StoreUnavailable as error:
-        # Nobody can say what is left of the budget, so it counts as spent; the store of the turn itself speaks up in its own steps.
+        # Without the store the gateway cannot read the budget, so it makes no call. If the turn's own store is away, the steps raise.
         raise NoAnswer(f"the call could not be admitted: {error}") from error
-    if not answered.text and (not answered.tool_calls or tool_choice == "none"):
-        raise EmptyAnswer(f"{answered.model} said nothing ({answered.finish_reason})")
-    return EffectResult(answered.to_bytes(), answered.facts)
+    if not answer.text and (not answer.tool_calls or tool_choice == "none"):
+        raise EmptyAnswer(f"{answer.model} said nothing ({answer.finish_reason})")
+    return EffectResult(answer.to_bytes(), answer.facts)
 
 
 def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID) -> Caller:

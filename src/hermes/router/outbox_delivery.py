@@ -1,4 +1,4 @@
-"""Carry answers out of the outbox, in the conversation's order, one parcel at a time."""
+"""Send the messages of the outbox, in the order of their conversation, one at a time."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from hermes.turn import Envelope, Platform
 
 
 class OutboxSender(Protocol):
-    """Brings parcels to a platform."""
+    """Sends outbox messages to a platform."""
 
     def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
-        """An answer as the parts that will be sent, in order. They are stored, so that every try sends the same. Never raises."""
+        """Render an answer as the parts to send, in order. The outbox stores them, so that every try sends the same. Never raises."""
         ...
 
-    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
-        """Send it, and say how that went. Never raises for what a platform or a network does; takes less than two minutes."""
+    async def send(self, message: OutboxMessage) -> DeliveryResult:
+        """Send a message and return how that went. Never raises for what a platform or a network does; takes less than two minutes."""
         ...
 
-    async def note(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult, became: OutboxState) -> None:
-        """Write down what follows from it, in the transaction that settles it."""
+    async def note(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, state: OutboxState) -> None:
+        """Store what follows from the result, in the transaction that settles the message. `state` is its new state."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxDelivery:
-    """Empties the outbox of a conversation. On a platform without a sender people fetch their answers from us, and are only told."""
+    """Empties the outbox of a conversation. On a platform without a sender clients fetch their answers, and we only announce them."""
 
     transactions: Transactions
     outbox: Outbox
-    replies: AnswerSignals
+    answer_signals: AnswerSignals
     senders: Mapping[Platform, OutboxSender]
 
     def render(self, envelope: Envelope, text: str) -> Sequence[MessageBody]:
-        """What is promised to whoever sent this: the text as it is, or as the messages of their platform."""
+        """Render a text for the sender's platform: as that platform's messages, or unchanged where clients fetch it."""
         sender = self.senders.get(envelope.event.platform)
         return [text] if sender is None else sender.render(envelope.event.platform, envelope.account, text)
 
     async def put_answer(self, tx: Transaction, claim: Claim, texts: Sequence[str]) -> OutboxMessage | None:
-        """Put an answer into the outbox, as part of the turn's last transaction; return what is to be sent once that is committed."""
+        """Put an answer into the outbox, as part of the turn's last transaction; return the message to send once that is committed."""
         parts = [part for text in texts for part in self.render(claim.envelope, text)]
         if claim.envelope.event.platform not in self.senders:
             await self.outbox.put(tx, claim, parts, OutboxState.SENT)
@@ -53,26 +53,26 @@ class OutboxDelivery:
         await self.outbox.put(tx, claim, parts)
         return await self.outbox.take(tx, claim.conversation_id)
 
-    async def hand_over(self, claim: Claim, parcel: OutboxMessage | None) -> None:
-        """Bring out what was promised: tell whoever waits for the turn, or send what is due."""
+    async def hand_over(self, claim: Claim, message: OutboxMessage | None) -> None:
+        """After the commit: announce the answer to clients that wait for it, or send what is due. `message` comes from put_answer."""
         if claim.envelope.event.platform not in self.senders:
-            await self.replies.announce(claim.turn_id)
+            await self.answer_signals.announce(claim.turn_id)
         else:
-            await self.deliver(claim.conversation_id, parcel)
+            await self.deliver(claim.conversation_id, message)
 
-    async def deliver(self, conversation_id: UUID, parcel: OutboxMessage | None = None) -> None:
-        """Send what is due, oldest first; `parcel` is one that was taken already. Stops at the first that must wait."""
-        if parcel is None:
+    async def deliver(self, conversation_id: UUID, message: OutboxMessage | None = None) -> None:
+        """Send the messages that are due, oldest first; `message` is one that was taken already. Stops at the first that must wait."""
+        if message is None:
             async with self.transactions.begin() as tx:
-                parcel = await self.outbox.take(tx, conversation_id)
-        while parcel is not None:
-            sender = self.senders[parcel.platform]
-            sending = await sender.send(parcel)
+                message = await self.outbox.take(tx, conversation_id)
+        while message is not None:
+            sender = self.senders[message.platform]
+            result = await sender.send(message)
             async with self.transactions.begin() as tx:
-                if sending.moved_to is not None:
-                    where = (parcel.account, parcel.platform, parcel.channel_id, sending.moved_to)
+                if result.moved_to is not None:
+                    where = (message.account, message.platform, message.channel_id, result.moved_to)
                     await self.outbox.tracking.move(tx, *where)
-                became = await self.outbox.settle(tx, parcel, sending)
-                if became is not None:
-                    await sender.note(tx, parcel, sending, became)
-                parcel = await self.outbox.take(tx, conversation_id)
+                state = await self.outbox.settle(tx, message, result)
+                if state is not None:
+                    await sender.note(tx, message, result, state)
+                message = await self.outbox.take(tx, conversation_id)

@@ -1,4 +1,4 @@
-"""The plot: a message comes in, ten steps, an answer goes out. What fails on the way is answered too, by one table."""
+"""One message, ten steps, one answer. An error in a step is answered too: one table says with which reply."""
 
 from __future__ import annotations
 
@@ -58,13 +58,14 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
     BackendError: ReplyKind.RETRY_LATER,
     TimeoutError: ReplyKind.RETRY_LATER,
 }
-"""What is said when a step fails; the first that fits. The credit is voided for all of them. What is not here drives the turn again."""
+"""The reply when a step raises; the first entry that fits counts. Each of them voids the credit. Any other error leaves the turn open, and
+a worker drives it again."""
 
 
 async def handle_message(claim: Claim, services: Services) -> TurnResult:
-    """Answer one message: ten steps, or what the table says. Every end is recorded, and every end is an answer.
+    """Answer one message: ten steps, or the reply that the table gives. Every end is recorded, and every end is an answer.
 
-    Raises what is not in the table, Fenced and StoreUnavailable among it; the turn is driven again then."""
+    Raises any error that is not in the table, such as ClaimLost and StoreUnavailable; a worker drives the turn again then."""
     async with asyncio.timeout(services.step_s):
         person = await load_user(claim, services)
     run = PipelineRun(services)
@@ -74,16 +75,21 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
         soul = await run.step("load_soul", load_soul(claim, person, services))
         person = person.in_timezone(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
-        picture = await run.step("route_image", route_image(claim, services))
-        prompt = run.at_once("build_messages", lambda: build_messages(claim, soul, run.loaded_history, picture))
-        prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.loaded_history, services))
+        image = await run.step("route_image", route_image(claim, services))
+        prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, run.loaded_history, image))
+        prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, run.loaded_history, services))
         async with services.typing(claim.envelope):
-            asked = await run.step("call_model", call_model(claim, prompt, person, run.loaded_history, services), limit_s=services.model_s)
-            run.intent = asked[0].intent or asked[0].gate
-            exchange = await run.step("run_tools", run_tools(claim, asked, person, run.loaded_history, services), limit_s=services.tools_s)
+            first_call = await run.step(
+                "call_model", call_model(claim, prompt, person, run.loaded_history, services), limit_s=services.model_s
+            )
+            prompt, _ = first_call
+            run.intent = prompt.intent or prompt.gate
+            transcript = await run.step(
+                "run_tools", run_tools(claim, first_call, person, run.loaded_history, services), limit_s=services.tools_s
+            )
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
         ended = TurnResult(
-            text=exchange.text, outcome=ANSWERED, person=person, past=run.past, transcript=exchange, meta=meta, notes=run.notes
+            text=transcript.text, outcome=ANSWERED, person=person, past=run.past, transcript=transcript, meta=meta, notes=run.notes
         )
     except tuple(FALLBACKS) as error:
         kind = fallback_for(error)
@@ -101,7 +107,7 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
 
 
 def fallback_for(error: Exception) -> ReplyKind:
-    """The reply to an error: the first of the table that fits."""
+    """The reply to an error: the first entry of the table that fits."""
     if isinstance(error, BudgetSpent) and error.window is BudgetWindow.MONTH:
         return ReplyKind.MONTH_BUDGET
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
@@ -126,10 +132,11 @@ def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser, servi
 
 @dataclass(slots=True)
 class PipelineRun:
-    """One way through the steps: where it is, what it noted, how long each step took."""
+    """One run through the steps: the step it is at, its notes for the journal, and how long each step takes."""
 
     services: Services
     at: str = ""
+    """The name of the step."""
     past: LoadedHistory | None = None
     intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
@@ -139,21 +146,21 @@ class PipelineRun:
         assert self.past is not None  # noqa: S101  # after step 4
         return self.past
 
-    async def step(self, name: str, doing: Awaitable[T], *, limit_s: float | None = None) -> T:
-        """Take a step, within its time, and note how long it took and what came of it."""
+    async def step(self, name: str, work: Awaitable[T], *, limit_s: float | None = None) -> T:
+        """Run a step within its time limit, measure how long it takes, and note its event for the journal. Raises what the step raises."""
         began, self.at = time.monotonic(), name
         try:
             async with asyncio.timeout(limit_s or self.services.step_s):
-                result = await doing
+                result = await work
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
         return self._note_step(name, began, result)
 
-    def at_once(self, name: str, doing: Callable[[], T]) -> T:
-        """Take a step that waits for nothing."""
+    def pure_step(self, name: str, work: Callable[[], T]) -> T:
+        """Run a step that awaits nothing, as `step` does."""
         began, self.at = time.monotonic(), name
         try:
-            result = doing()
+            result = work()
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
         return self._note_step(name, began, result)
@@ -173,7 +180,8 @@ STEP_EVENTS: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
     "take_credit": ("credit_reserved", lambda _: {}),
     "load_soul": ("soul_loaded", lambda soul: {"is_recall_used": soul.is_recall_used}),
     "load_history": ("history_loaded", lambda past: {"messages": len(past.history.messages), "is_compacted": past.is_compacted}),
-    "route_image": ("intent_classified", lambda picture: {"intent": "text" if picture is None else str(picture.intent)}),
+    "route_image": ("intent_classified", lambda image: {"intent": "text" if image is None else str(image.intent)}),
     "gate_tools": ("tools_gated", lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)}),
 }
-"""What a step is in the journal, and what of its result may be shown there. Model and tools are there by themselves: they are effects."""
+"""The event of each step in the journal, and the facts of its result that the event may show. Model calls and tool runs are not listed:
+they are effects, and the journal has those anyway."""

@@ -1,12 +1,12 @@
-"""Say by ourselves what was asked for earlier: reminders whose time has come, prices that came down.
+"""Send the proactive messages that users asked for earlier: reminders that are due, prices that came down.
 
-    take what is due  →  put it into the outbox  →  have it sent, and written into the history  →  commit
+    take what is due  →  put it into the outbox  →  defer its delivery, and its entry in the history  →  commit
 
-What is due is one person's matter. Where it was asked for in a conversation that others read by now, it is said in the newest private one
-of the same person with the same account; without such a one it is not said.
+A proactive message is private. If others read the conversation in which the user asked for it, Hermes sends it to the user's newest private
+conversation with the same account; if there is none, Hermes does not send it.
 
-All of it is one transaction: it is said once, whoever looks and whoever dies. It goes into the history by a job of its own, between two
-turns, because a turn that is under way has pinned the list that its answer will stand under."""
+All of it is one transaction, so each message goes out once, however many processes look and whichever of them dies. A job of its own writes
+the message into the history, between two turns: a turn that is running has pinned the list that its answer will stand under."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from hermes.router.services import Languages
 log = structlog.get_logger()
 
 BATCH_SIZE = 20
-"""How much is said in one transaction. Few: each of them holds its conversation until then."""
+"""Messages of one transaction. Few, because each of them locks its conversation until the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueMessage:
-    """Something to say now."""
+    """A proactive message that is due."""
 
     turn_id: UUID
-    """The turn that asked for it, and so the conversation to say it in."""
+    """The turn in which the user asked for it."""
     name: str
     kind: ReplyKind
     values: Mapping[str, ReplyValue]
@@ -49,7 +49,7 @@ class DueMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProactiveMessenger:
-    """Says what is due."""
+    """Sends the proactive messages that are due."""
 
     transactions: Transactions
     reminders: Reminders
@@ -61,13 +61,13 @@ class ProactiveMessenger:
     graphs: Graphs
     work: JobQueue
     outbox_delivery: OutboxDelivery
-    """Which platforms we send to; on the others people fetch what we say, and are only told."""
+    """Knows the platforms that we send to; on the others clients fetch messages, and we only announce them."""
     languages: Languages
     scan: Callable[[str], object | None]
-    """Says what is wrong with a text that is about to enter a prompt; None where nothing is."""
+    """Finds an attack in a text that is about to enter a prompt; None if there is none."""
 
     async def remind(self, now: datetime) -> int:
-        """Say everything that is due at this time; return how much it was. Safe to call at once and to cut off. Raises StoreUnavailable."""
+        """Send everything that is due at this time; return how many. Safe to run in parallel and to cut off. Raises StoreUnavailable."""
 
         async def reminders(tx: Transaction) -> Sequence[DueMessage]:
             return [reminder_message(reminder) for reminder in await self.reminders.take_due(tx, now, limit=BATCH_SIZE)]
@@ -75,68 +75,71 @@ class ProactiveMessenger:
         async def prices(tx: Transaction) -> Sequence[DueMessage]:
             return [price_drop_message(watcher) for watcher in await self.watchers.take_due(tx, limit=BATCH_SIZE)]
 
-        return await self._say_all(reminders) + await self._say_all(prices)
+        return await self._send_all(reminders) + await self._send_all(prices)
 
     async def record(self, conversation_id: UUID) -> None:
-        """Write what was said into the conversation's history, so that "thanks, done" makes sense to a model. The work behind
-        `Work.defer_news`: no turn of the conversation may be under way. Safe to repeat."""
+        """Write the proactive messages into the conversation's history, so that a model understands "thanks, done". The job of
+        `JobQueue.defer_news`: no turn of the conversation may be running. Safe to repeat."""
         async with self.transactions.begin() as tx:
-            news = await self.outbox.take_news(tx, conversation_id)
-            if not news:
+            unrecorded = await self.outbox.take_news(tx, conversation_id)
+            if not unrecorded:
                 return
-            # A message like any other: it keeps the session alive, and after a long silence it begins the next one.
-            session = await self.sessions.current(tx, conversation_id, news[-1].user_id)
-            said = [{"role": "assistant", "content": self._presentable(each.text), "metadata": {"news": each.name}} for each in news]
-            await self.graphs.append(tx, session.id, session.head, [GraphEntry(message) for message in said])
-        log.info("news_recorded", conversation_id=str(conversation_id), news=len(news))
+            # It counts as any message: it keeps the session open, and after a long silence it begins the next one.
+            session = await self.sessions.current(tx, conversation_id, unrecorded[-1].user_id)
+            entries = [
+                GraphEntry({"role": "assistant", "content": self._text_for_prompt(each.text), "metadata": {"news": each.name}})
+                for each in unrecorded
+            ]
+            await self.graphs.append(tx, session.id, session.head, entries)
+        log.info("proactive_recorded", conversation_id=str(conversation_id), messages=len(unrecorded))
 
-    async def _say_all(self, take: Callable[[Transaction], Awaitable[Sequence[DueMessage]]]) -> int:
+    async def _send_all(self, take: Callable[[Transaction], Awaitable[Sequence[DueMessage]]]) -> int:
         count = 0
         while True:
             async with self.transactions.begin() as tx:
                 due = await take(tx)
-                asked = await self._asked(tx, due)
-                for said, each in asked:
-                    await self._promise(tx, said, each)
+                queued = await self._with_origins(tx, due)
+                for origin, each in queued:
+                    await self._queue(tx, origin, each)
             if not due:
                 return count
-            count += len(asked)
-            log.info("news_promised", news=len(asked))
-            for said, _ in asked:
-                if not self._is_sent(said):
-                    await self.outbox_delivery.replies.announce(said.conversation_id)
+            count += len(queued)
+            log.info("proactive_queued", messages=len(queued))
+            for origin, _ in queued:
+                if not self._is_sent(origin):
+                    await self.outbox_delivery.answer_signals.announce(origin.conversation_id)
 
-    async def _asked(self, tx: Transaction, due: Sequence[DueMessage]) -> list[tuple[InboxMessage, DueMessage]]:
-        """What is due, each with the message that asked for it; what nobody will read is left out."""
-        found = [(await self._private(tx, each.turn_id), each) for each in due]
-        for said, each in found:
-            if said is None:
-                log.info("news_for_nobody", turn_id=str(each.turn_id), kind=str(each.kind))
-        # Conversations in one order everywhere, so that two who hold several never wait for each other.
-        return sorted(((said, each) for said, each in found if said is not None), key=lambda pair: pair[0].conversation_id)
+    async def _with_origins(self, tx: Transaction, due: Sequence[DueMessage]) -> list[tuple[InboxMessage, DueMessage]]:
+        """Each due message with the inbox message whose conversation it goes to; those that have none are left out."""
+        found = [(await self._private_origin(tx, each.turn_id), each) for each in due]
+        for origin, each in found:
+            if origin is None:
+                log.info("proactive_without_reader", turn_id=str(each.turn_id), kind=str(each.kind))
+        # Conversations in one order everywhere, so that two processes that lock several never wait for each other.
+        return sorted(((origin, each) for origin, each in found if origin is not None), key=lambda pair: pair[0].conversation_id)
 
-    async def _private(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
-        """The message that asked, or another one of the same person's where they are alone with Hermes."""
-        said = await self.inbox.said(tx, turn_id)
-        if said is None or not said.envelope.is_shared:
-            return said
-        return await self.inbox.last_private(tx, said.user_id, said.envelope.account)
+    async def _private_origin(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
+        """The message in which the user asked or, if others read that conversation, the user's last message in a private one."""
+        origin = await self.inbox.said(tx, turn_id)
+        if origin is None or not origin.envelope.is_shared:
+            return origin
+        return await self.inbox.last_private(tx, origin.user_id, origin.envelope.account)
 
-    async def _promise(self, tx: Transaction, said: InboxMessage, due: DueMessage) -> None:
-        user = await self.people.get(tx, said.user_id)
-        text = reply(due.kind, self.languages.of(user, said.envelope.event.text), zone=None, now=None, **due.values)
-        parts = self.outbox_delivery.render(said.envelope, text)
-        await self.outbox.put_news(tx, said, due.name, parts, OutboxState.PENDING if self._is_sent(said) else OutboxState.SENT)
-        if self._is_sent(said):
-            await self.work.defer_delivery(tx, said.conversation_id)
-        await self.work.defer_news(tx, said.conversation_id)
+    async def _queue(self, tx: Transaction, origin: InboxMessage, due: DueMessage) -> None:
+        user = await self.people.get(tx, origin.user_id)
+        text = reply(due.kind, self.languages.of(user, origin.envelope.event.text), zone=None, now=None, **due.values)
+        parts = self.outbox_delivery.render(origin.envelope, text)
+        await self.outbox.put_news(tx, origin, due.name, parts, OutboxState.PENDING if self._is_sent(origin) else OutboxState.SENT)
+        if self._is_sent(origin):
+            await self.work.defer_delivery(tx, origin.conversation_id)
+        await self.work.defer_news(tx, origin.conversation_id)
 
-    def _is_sent(self, said: InboxMessage) -> bool:
-        """Whether we bring it there ourselves. Elsewhere people fetch it, and a bell rings for their conversation."""
-        return said.envelope.event.platform in self.outbox_delivery.senders
+    def _is_sent(self, origin: InboxMessage) -> bool:
+        """Whether we send it. On other platforms clients fetch it, and a signal tells those that wait for the conversation."""
+        return origin.envelope.event.platform in self.outbox_delivery.senders
 
-    def _presentable(self, text: str) -> str:
-        """What may stand in a prompt as our own words. What a user wanted to be reminded of is theirs, and may hold orders to a model."""
+    def _text_for_prompt(self, text: str) -> str:
+        """The text without lines in which `scan` finds an attack: a reminder repeats the user's words, which may hold orders to a model."""
         if self.scan(text) is None:
             return text
         first, *rest = text.splitlines()

@@ -1,6 +1,6 @@
-"""Which tools went with a session's last prompt, as long as its vendor may still have that prompt in its cache.
+"""Which tools went with a session's last prompt, as long as the vendor may still have that prompt in its cache.
 
-Of this process alone: a session is answered wherever a worker is free, and one that does not know only gates afresh."""
+Each process knows only its own prompts. Any free worker may answer a session; a worker without an entry gates the tools afresh."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ PROMPT_CACHE_S = 300.0
 """How long vendors keep a prompt by default."""
 MAX_SESSIONS = 10_000
 MIN_PROMPT_CHARS = 8_000
-"""Of a prompt that a vendor keeps: about 2,000 tokens. Floors lie between 1,024 and 4,096."""
+"""The shortest prompt that we expect a vendor to keep: about 2,000 tokens. Vendors' minimums lie between 1,024 and 4,096 tokens."""
 
 
 class CachedToolSets:
-    """Remembers the subset of tools by session."""
+    """Remembers, by session, the subset of tools that was sent last."""
 
-    def __init__(self, *, warm_s: float = PROMPT_CACHE_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._warm_s, self._clock = warm_s, clock
+    def __init__(self, *, cache_s: float = PROMPT_CACHE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cache_s, self._clock = cache_s, clock
         self._sent: OrderedDict[UUID, tuple[str, float]] = OrderedDict()
 
     def of(self, session_id: UUID) -> str | None:
-        """The subset that was sent last and may still be warm."""
+        """The subset that was sent last, if the vendor's cache may still hold its prompt; else None."""
         known = self._sent.get(session_id)
-        return known[0] if known is not None and self._clock() - known[1] < self._warm_s else None
+        return known[0] if known is not None and self._clock() - known[1] < self._cache_s else None
 
     def note(self, session_id: UUID, subset: str, *, characters: int) -> None:
-        """Remember what is about to be sent, and how long it is: a vendor does not keep a short prompt, so nothing is warm then."""
+        """Remember the subset that is about to be sent. A vendor does not keep a short prompt, so below MIN_PROMPT_CHARS the entry goes."""
         if characters < MIN_PROMPT_CHARS:
             self._sent.pop(session_id, None)
             return

@@ -1,4 +1,4 @@
-"""What the ten steps need, by name. Every one of them is a port, so every one of them can be another."""
+"""What the ten steps need, by name: ports, so that each of them can be replaced, and a few settings."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from hermes.turn import Envelope
 
 
 class Languages(Protocol):
-    """Which language a user is spoken to in."""
+    """Chooses the language in which Hermes answers a user."""
 
     def of(self, user: User, text: str) -> str:
-        """The language to answer this text in; without a sign in it the user's own."""
+        """The language to answer this text in; the user's own if the text does not show one."""
         ...
 
-    def settled(self, user: User, text: str) -> str | None:
-        """The language that the user is to be known by from now on; None: the one they are known by. Changes nothing."""
+    def new_language(self, user: User, text: str) -> str | None:
+        """The language to store for the user from now on; None to keep the stored one. Changes nothing."""
         ...
 
     def note(self, user: User, text: str) -> None:
-        """Remember that the user wrote this. Once for each message."""
+        """Remember that the user wrote this. Call it once for each message."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where Hermes sends people; None: it does not say."""
+    """The links that Hermes gives to users; it does not mention a link that is None."""
 
     signup: str | None = None
     activation: str | None = None
     upgrade: str | None = None
     referral_reward: int | None = None
-    """Credits for each friend who joins."""
+    """Credits for each friend who joins, as the reply about credits says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything around the steps."""
+    """Everything that the steps use."""
 
     transactions: Transactions
     people: Users
@@ -78,24 +78,24 @@ class Services:
     alerts: Alerts
     clock: Clock
     agent_on: Callable[[str], Agent]
-    """Who answers on an account."""
+    """The agent that answers on an account."""
     languages: Languages
     meter: TurnMeter
     learn: Callable[[Transaction, Claim], Awaitable[None]]
-    """Have a turn's message learnt from, after its end: a job, deferred in the turn's last transaction."""
+    """Defer the job that learns from a turn's message, in the turn's last transaction; the job runs after the turn."""
     step_s: float = 10.0
-    """How long a step may take that asks no model and no tool."""
+    """Time limit of a step that asks no model and no tool."""
     model_s: float = 90.0
-    """How long a model may take with all that the gateway waits for: more than its own deadlines, for what nobody thought of."""
+    """Time limit of a model call with all that the gateway waits for. Longer than the gateway's own deadlines, to end what those miss."""
     tools_s: float = 150.0
-    """How long the tools may take, with the model's last word."""
+    """Time limit of the tools and of the second model call together."""
     typing: Callable[[Envelope], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
-    """Show whoever sent this that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
+    """Show the sender that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
     compaction: CompactionPolicy | None = None
-    """What is done with a history that is too long for its model; None: it is shown as it is."""
+    """How to compact a history that is too long for its model; None: the model is shown the history as it is."""
     cached_tool_sets: CachedToolSets = field(default_factory=CachedToolSets)
     links: Links = Links()
     per_minute: int = 30
-    """Messages of one user in a conversation that are answered within a minute."""
+    """Messages of one user in one conversation that Hermes answers within a minute."""
     charges_copies: bool = False
-    """Whether an answer out of the cache costs a credit."""
+    """Whether an answer from the cache costs a credit."""

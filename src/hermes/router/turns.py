@@ -1,9 +1,9 @@
-"""What happens to a message once its turn has come, around the ten steps: it is claimed, driven, and given up only with an apology.
+"""Run the turn of a message: claim it, take it through the ten steps, and give it up only with an apology to its sender.
 
     claim  →  ten steps  →  (too often, too old) apology
 
-A claim is a transaction of its own, so that the attempt stays counted. A worker that dies anywhere leaves a turn that another one drives
-again: what was paid for is in the journal, and the end happens once or not at all."""
+A claim is a transaction of its own, so that the attempt stays counted. If a worker dies anywhere, another worker drives the turn again: the
+journal has the results that were paid for, and the turn ends once or not at all."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from hermes.router.steps.resolve_user import load_user
 log = structlog.get_logger()
 
 ANSWERED_ATTEMPTS_FACTOR = 4
+"""A turn whose model has answered may be tried this many times as often."""
 
 
 class MessageUnreadable(PortError):
-    """The message cannot be opened now; it is tried again."""
+    """The message cannot be opened now; a worker tries it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """How long Hermes tries before it apologises."""
+    """How often and how long Hermes tries to answer a message before it apologises."""
 
     max_attempts: int = 5
     max_age_s: float = 86_400.0
@@ -42,14 +43,14 @@ class TurnLimits:
 
 @dataclass(frozen=True, slots=True)
 class TurnRunner:
-    """Works on turns."""
+    """Runs turns."""
 
     services: Services
     limits: TurnLimits
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
     async def run(self, turn_id: UUID) -> None:
-        """Drive a turn to its end. May be called again for the same turn, at any time, by anybody."""
+        """Drive a turn to its end. Any worker may call it again for the same turn, at any time."""
         async with self.services.transactions.once() as tx:
             claim = await self.services.inbox.claim(tx, turn_id)
         match claim:
@@ -60,18 +61,18 @@ class TurnRunner:
             case _:
                 structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
                 try:
-                    await self._drive(await self._together(claim))
+                    await self._drive(await self._join_waiting(claim))
                 except UserErased:
-                    # In a group it may also be somebody else who was deleted; then there is somebody to answer.
-                    if not await self._is_gone(claim):
+                    # In a group it may be another member who was deleted; then the sender still waits for an answer.
+                    if not await self._is_sender_deleted(claim):
                         raise
                     await self._bury_unread(claim.turn_id, "its sender was deleted")
                 except StoreUnavailable:
                     await self._uncount_attempt(claim)
                     raise
 
-    async def _together(self, claim: Claim) -> Claim:
-        """Take along what came behind a message and belongs to it. Not any more where a model was asked already: it has not seen that."""
+    async def _join_waiting(self, claim: Claim) -> Claim:
+        """Join the waiting messages that belong to this one. Not once an earlier attempt has asked the model: it was not shown them."""
         if not self.join_window.wait_s(claim.envelope):
             return claim
         async with self.services.transactions.begin() as tx:
@@ -91,17 +92,17 @@ class TurnRunner:
         if claim.attempt > self.limits.max_attempts:
             async with self.services.transactions.begin() as tx:
                 is_answered = await self.services.journal.has_result(tx, claim, "call_model", 0)
-        # An answer that was paid for is worth more tries; but not all of them, because the conversation waits behind it.
+        # An answer that was paid for is worth more tries, but not endless ones: the rest of the conversation waits behind it.
         limit = self.limits.max_attempts * (ANSWERED_ATTEMPTS_FACTOR if is_answered else 1)
         return claim.attempt > limit or self._age_s(claim) > self.limits.max_age_s
 
     def _age_s(self, claim: Claim) -> float:
-        """How long ago a message was sent, as far as its platform says so: one that was held up for days is old when it comes."""
+        """How long ago the message was sent, if its platform says so: one that the platform held back for days is old when it arrives."""
         sent_at = claim.envelope.sent_at
         return claim.age_s if sent_at is None else max(claim.age_s, (self.services.clock.now() - sent_at).total_seconds())
 
     async def _apologise(self, claim: Claim) -> None:
-        """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and tell its sender."""
+        """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and apologise to its sender."""
         services = self.services
         person = await load_user(claim, services)
         text = reply(ReplyKind.APOLOGY, person.language, zone=person.zone, now=services.clock.now())
@@ -111,14 +112,14 @@ class TurnRunner:
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
             await services.credits.void(tx, claim.turn_id)
             await services.interactions.add(tx, claim, session.id, meta)
-            parcel = await services.outbox_delivery.put_answer(tx, claim, [text])
+            to_send = await services.outbox_delivery.put_answer(tx, claim, [text])
             await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {self._age_s(claim):.0f} s")
         services.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         services.meter.count_turn("apologised", "unknown")
-        await services.outbox_delivery.hand_over(claim, parcel)
+        await services.outbox_delivery.hand_over(claim, to_send)
 
     async def _give_up_or_retry(self, message: UnreadableMessage) -> None:
-        """A message that cannot be opened: give up on it if that is for good, else come back; a key that is missing may be found."""
+        """Give up on a message that can never be opened; else raise MessageUnreadable and try again later: a missing key may be found."""
         is_hopeless = message.is_damaged and message.attempt > self.limits.max_attempts
         if message.is_forgotten or is_hopeless or message.age_s > self.limits.max_age_s:
             await self._bury_unread(message.turn_id, message.reason)
@@ -127,7 +128,7 @@ class TurnRunner:
             return
         raise MessageUnreadable(message.reason)
 
-    async def _is_gone(self, claim: Claim) -> bool:
+    async def _is_sender_deleted(self, claim: Claim) -> bool:
         async with self.services.transactions.once() as tx:
             return (await self.services.people.get(tx, claim.user_id)).state is UserState.DELETED
 
@@ -139,4 +140,4 @@ class TurnRunner:
     async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.services.transactions.begin() as tx:
             await self.services.inbox.bury_unread(tx, turn_id, reason)
-        log.warning("message_set_aside", turn_id=str(turn_id), reason=reason)
+        log.warning("message_given_up", turn_id=str(turn_id), reason=reason)

@@ -1,5 +1,5 @@
-"""The soul: what Hermes knows about a person, and how it comes to know it. Its pure text organs need neither a store nor a model.
+"""The soul: what Hermes knows about a user, and how it learns it. Three packages are pure text rules, without a store or a model:
 
-sanitize   what may be stored or shown to a model, and what is an attack
-trivial    messages that say nothing to remember or look up
-language   which of the sixteen languages a person writes in"""
+sanitize   finds attacks, and cleans text before it is stored or shown to a model
+trivial    finds messages that have nothing to remember or look up
+language   tells which of the sixteen languages a user writes in"""

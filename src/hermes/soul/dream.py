@@ -1,7 +1,7 @@
-"""Dreaming: what several facts say together, and what nobody knows. Values in, lines out.
+"""Dreams: lines about what several facts of a user say together, and about what Hermes does not know yet. Values in, lines out.
 
-A light dream looks over the day, a deep one over everything. Both only add lines that name the facts they follow from; no fact is ever
-changed by one. Every line is reviewed before it may reach a prompt, and the rejected ones are kept with the reason."""
+A light dream reads the facts of the day, a deep one all facts. Both only add lines that name the facts they follow from; a dream never
+changes a fact. Every line is reviewed before it may reach a prompt, and the rejected ones are kept with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GAP_TEXTS = {
     "favorite_venue": "Which place they like best.",
     "language": "Which language they prefer.",
 }
-"""What is worth asking, the most useful first. Fitness is nobody's business until they bring it up."""
+"""What is worth asking a user, the most useful first. Hermes does not ask about fitness until the user brings it up."""
 
 INSIGHT_RULES = f"""You look over what is known about a user and say what follows from several facts together.
 
@@ -53,25 +53,25 @@ Answer with JSON only: {{"insights": [{{"text": …, "evidence": [numbers of the
 
 
 def period_of(depth: DreamDepth, now: datetime) -> date:
-    """The first day of what a dream at this time is about: the day for a light one, the Monday of the week for a deep one."""
+    """The first day of a dream's period at this time: the day itself for a light one, the Monday of the week for a deep one."""
     today = now.date()
     return today if depth is DreamDepth.LIGHT else today - timedelta(days=today.weekday())
 
 
 def light_dream(facts: Sequence[Fact], *, now: datetime) -> list[Dream]:
-    """What the last day's facts come back to: a word that is in several of them, with those that have it."""
+    """Insights from the last day's facts: each names a word that several of them share, with those facts as evidence."""
     recent = [fact for fact in facts if fact.key is None and fact.valid_from > now - PERIOD[DreamDepth.LIGHT]]
     return [replace(dream, depth=DreamDepth.LIGHT) for dream in recurring_words(recent, "Today they came back to")]
 
 
 def deep_dream(facts: Sequence[Fact], before: Sequence[Dream]) -> list[Dream]:
-    """What all facts come back to, without a model, and what is missing. `before` are the gaps of the last dream: others come first."""
+    """Insights from all facts, without a model, and gaps. `before` is the last dream: gaps that it did not name come first."""
     free = [fact for fact in facts if fact.key is None]
     return [*recurring_words(free, "They often come back to"), *find_gaps(facts, before)]
 
 
 def recurring_words(facts: Sequence[Fact], opening: str) -> list[Dream]:
-    """One line per word that several facts share; a fact counts for its strongest word only, so that no line says the same twice."""
+    """One line per word that several facts share. A fact counts only for its most common word, so that no two lines say the same."""
     by_term: dict[str, set[UUID]] = defaultdict(set)
     spelling: dict[str, Counter[str]] = defaultdict(Counter)
     for fact in facts:
@@ -86,19 +86,19 @@ def recurring_words(facts: Sequence[Fact], opening: str) -> list[Dream]:
         if len(fresh) < MIN_EVIDENCE_FACTS or len(lines) == MAX_INSIGHTS:
             continue
         used |= fresh
-        called = spelling[term].most_common(1)[0][0]
+        spelled = spelling[term].most_common(1)[0][0]
         ordered = tuple(fact.id for fact in facts if fact.id in fresh)
-        lines.append(Dream(kind=DreamKind.INSIGHT, text=f"{opening} {called} ({len(fresh)} times).", evidence=ordered))
+        lines.append(Dream(kind=DreamKind.INSIGHT, text=f"{opening} {spelled} ({len(fresh)} times).", evidence=ordered))
     return lines
 
 
 def find_gaps(facts: Sequence[Fact], before: Sequence[Dream]) -> list[Dream]:
-    """At most three keys that nobody knows. Those of the last dream had their week: they come last."""
+    """At most MAX_GAPS keys that have no fact. Those that the last dream named come last: they had their week."""
     known = {fact.key for fact in facts}
-    asked = {dream.key for dream in before if dream.kind is DreamKind.GAP}
+    named_before = {dream.key for dream in before if dream.kind is DreamKind.GAP}
     missing = [key for key in GAP_TEXTS if key not in known]
-    turn = [key for key in missing if key not in asked] + [key for key in missing if key in asked]
-    return [Dream(kind=DreamKind.GAP, text=GAP_TEXTS[key], key=key) for key in turn[:MAX_GAPS]]
+    ordered = [key for key in missing if key not in named_before] + [key for key in missing if key in named_before]
+    return [Dream(kind=DreamKind.GAP, text=GAP_TEXTS[key], key=key) for key in ordered[:MAX_GAPS]]
 
 
 def insight_prompt(facts: Sequence[Fact]) -> list[dict[str, str]]:
@@ -108,7 +108,7 @@ def insight_prompt(facts: Sequence[Fact]) -> list[dict[str, str]]:
 
 
 def read_insights(answer: str, facts: Sequence[Fact]) -> list[Dream]:
-    """Return the insights of an answer. Raises BadAnswer for one that is not of the form."""
+    """Return the insights of a model's answer. Raises BadAnswer if it does not have the form that INSIGHT_RULES ask for."""
     shown = facts[-MAX_SHOWN_FACTS:]
     fenced = CODE_FENCE.match(answer.strip())
     try:
@@ -132,7 +132,7 @@ def read_insights(answer: str, facts: Sequence[Fact]) -> list[Dream]:
 
 
 def review_dreams(dreams: Sequence[Dream], facts: Sequence[Fact], sanitize: Sanitize) -> list[Dream]:
-    """The same lines, each with its review. A rejected one stays as a row, and reaches no prompt."""
+    """The same lines, each with its review. A rejected line is stored, and reaches no prompt."""
     seen: set[str] = {canonical(fact.text) for fact in facts}
     lines = []
     for dream in dreams:
@@ -144,7 +144,7 @@ def review_dreams(dreams: Sequence[Dream], facts: Sequence[Fact], sanitize: Sani
 
 
 def rejection_reason(dream: Dream, clean: str | None, facts: Sequence[Fact], seen: set[str]) -> str:
-    """Why a line may reach no prompt; "" for one that may."""
+    """Why a line may not reach a prompt; "" if it may."""
     if clean is None:
         return "unsafe"
     if dream.kind is DreamKind.GAP:
@@ -154,6 +154,6 @@ def rejection_reason(dream: Dream, clean: str | None, facts: Sequence[Fact], see
         return "too little evidence"
     if canonical(dream.text) in seen:
         return "known already"
-    told = {term for fact in cited.values() for term in terms(f"{fact.key or ''} {fact.text}".replace("_", " "))}
-    said = [term for term in terms(dream.text) if not re.fullmatch(r"\d+", term)]
-    return "" if any(term in told for term in said) else "not about its evidence"
+    evidence_terms = {term for fact in cited.values() for term in terms(f"{fact.key or ''} {fact.text}".replace("_", " "))}
+    own_terms = [term for term in terms(dream.text) if not re.fullmatch(r"\d+", term)]
+    return "" if any(term in evidence_terms for term in own_terms) else "not about its evidence"

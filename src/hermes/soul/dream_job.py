@@ -1,4 +1,4 @@
-"""Dream for one user, or for all who are due. When that happens is somebody else's business."""
+"""Dream for one user, or for all users who are due. The chores decide when it runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from hermes.soul.prompt_layers import Sanitize
 log = structlog.get_logger()
 
 MIN_FACTS_FOR_MODEL = 4
-"""Facts from which on a model is asked: of fewer, nothing follows that a reader does not see."""
+"""A model is asked from this many facts on: fewer facts allow no conclusion that the answering model does not see itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dreamer:
-    """Dreams, one transaction per user. A dream of a period is dreamt once, however often it is asked for."""
+    """Makes the dreams of users. Each user has one dream per period and depth, however often the caller asks."""
 
     transactions: Transactions
     memories: Memories
@@ -36,7 +36,7 @@ class Dreamer:
     souls: Souls
     sanitize: Sanitize
     complete: TextCompleter | None = None
-    """None: what recurs, counted; no model."""
+    """None: no model; insights come from counting words alone."""
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     timeout_s: float = 60.0
 
@@ -48,15 +48,15 @@ class Dreamer:
             try:
                 await self.dream(user_id, depth, now=now)
             except UserErased:
-                log.info("dream_of_nobody", user_id=str(user_id))
+                log.info("dream_skipped_erased", user_id=str(user_id))
         return len(due)
 
     async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream]:
-        """Dream for one user; return the lines, reviewed; none where this period was dreamt already. Raises Forgotten."""
+        """Dream for one user; return the reviewed lines, or none if this period has its dream already. Raises UserErased."""
         async with self.transactions.begin() as tx:
             facts = await self.memories.live(tx, user_id, now=now)
             before = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
-        # In threads: somebody who is known for long has thousands of facts, and nobody else is to wait for their dream.
+        # In threads: a user of many years has thousands of facts, and no other user should wait for their dream.
         if depth is DreamDepth.LIGHT:
             lines = await asyncio.to_thread(light_dream, facts, now=now)
         else:
@@ -64,7 +64,7 @@ class Dreamer:
         checked = await asyncio.to_thread(review_dreams, lines, facts, self.sanitize)
         async with self.transactions.begin() as tx:
             await self.memories.lock(tx, user_id)
-            # What was forgotten while a model dreamt of it is not told by the dream either.
+            # A line whose facts were forgotten while the model worked is dropped too.
             known = {fact.id for fact in await self.memories.live(tx, user_id, now=now)}
             checked = [dream for dream in checked if known.issuperset(dream.evidence)]
             is_new = await self.dreams.add(tx, user_id, depth, period_of(depth, now), checked, now=now)
@@ -89,19 +89,17 @@ class Dreamer:
         return [*insights, *(dream for dream in counted if dream.kind is DreamKind.GAP)]
 
 
-log = structlog.get_logger()
-
 PAGE_SIZE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DreamJob:
-    """Dreams for all. What one user's dream fails with keeps nobody else awake."""
+    """Dreams for all users. If the dream of one user fails, the others still get theirs."""
 
     dreamer: Dreamer
     people: Users
     memory_model: MemoryModel | None = None
-    """None: what recurs, counted; no model."""
+    """None: no model; insights come from counting words alone."""
 
     async def dream(self, depth: DreamDepth, *, now: datetime) -> int:
         """Dream for all who are due in this period; return for how many. Safe to repeat and to cut off. Raises StoreUnavailable."""
@@ -115,7 +113,7 @@ class DreamJob:
         return dreamt
 
     async def _due(self, depth: DreamDepth, now: datetime, failed: set[UUID]) -> list[UUID]:
-        """Some who are due. One whose dream failed still is, and is passed over."""
+        """Some users who are due. A user whose dream failed stays due, and is left out."""
         async with self.dreamer.transactions.begin() as tx:
             due = await self.dreamer.dreams.due(tx, depth, period_of(depth, now), limit=PAGE_SIZE + len(failed))
         return [user_id for user_id in due if user_id not in failed]
@@ -132,7 +130,7 @@ class DreamJob:
         return True
 
     async def _dreamer_of(self, user_id: UUID) -> Dreamer:
-        """A dreamer who asks models in the user's name, at the account that they came to last."""
+        """A dreamer that asks models on behalf of the user, at the account that they linked last."""
         if self.memory_model is None:
             return self.dreamer
         async with self.dreamer.transactions.begin() as tx:

@@ -1,12 +1,13 @@
-"""What somebody said, taken out of what models are shown: sessions ended, and words erased from graphs that others keep.
+"""Erase a user's words from what models are shown: end the user's sessions, and redact the words in graphs that other users keep.
 
-A conversation is sealed for whoever opened it. In a group, discarding somebody's key therefore leaves their words readable; those are
-erased by the graph's own redaction: tombstones that keep every id, so that the rest can still be proved. What others quoted of it stands
-in messages of theirs, and stays; but nobody goes on with such a list, so no model is shown it again.
+A conversation is sealed for the user who opened it. In a group, discarding one member's key therefore leaves their words readable. The
+eraser redacts those in the graph: tombstones keep every id, so that the rest can still be proved. If other users quoted the words, their
+own messages stay; but their session has ended too, so no model is shown that list again.
 
     end the sessions  →  erase in one graph after the other  →  drop the hot copies
 
-Each arrow is a commit. Whoever is cut off in between has shown nothing that was ended, and repeats it: what is erased is noted."""
+Each arrow is a commit. If the process is cut off in between, no ended session is shown any more, and the caller repeats the call: the store
+notes which graphs are done."""
 
 from __future__ import annotations
 
@@ -29,71 +30,71 @@ from hermes.ports.transactions import Transaction, Transactions
 log = structlog.get_logger()
 
 MAX_TRIES = 5
-"""How often a graph is erased in while others write to it."""
+"""How often to try to erase in a graph that turns write to meanwhile."""
 
 
 class ErasureIncomplete(PortError):
-    """They said something while they were being forgotten; it is to be erased too."""
+    """The user wrote something while they were being erased; it must be erased too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationEraser:
-    """Where what people said is kept, for whoever takes it back."""
+    """Erases users' words from sessions, graphs and hot histories."""
 
     sessions: Sessions
     graphs: Graphs
     histories: Histories
 
     async def erase(self, user_id: UUID, transactions: Transactions, *, account: str | None = None) -> None:
-        """End the sessions that a user spoke in, and erase their words from the graphs that would outlive them; see Sessions.spoken.
+        """End the sessions that a user wrote in, and erase their words from the graphs that outlive their key.
 
-        Safe to repeat. Raises StoreUnavailable, and StaleHead where somebody never stops writing; then some of it is done."""
+        Safe to repeat. Raises StoreUnavailable, and StaleHead if turns keep writing to a graph; then a part of the work is done."""
         async with transactions.begin() as tx:
             ended = await self.sessions.end(tx, user_id)
         async with transactions.begin() as tx:
-            spoken = await self.sessions.spoken(tx, user_id, account=account)
-        for each in spoken:
-            await self._erase_in(each, user_id, transactions)
-        await self.histories.drop([*ended, *(each.session_id for each in spoken)])
+            found = await self.sessions.spoken(tx, user_id, account=account)
+        for nodes in found:
+            await self._erase_in(nodes, user_id, transactions)
+        await self.histories.drop([*ended, *(nodes.session_id for nodes in found)])
 
     async def refuse_unerased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
-        """Raise SaidMeanwhile if something is left to erase."""
+        """Raise ErasureIncomplete if something is left to erase."""
         if await self.sessions.spoken(tx, user_id, account=account):
             raise ErasureIncomplete
 
-    async def _erase_in(self, spoken: UserNodes, user_id: UUID, transactions: Transactions) -> None:
+    async def _erase_in(self, user_nodes: UserNodes, user_id: UUID, transactions: Transactions) -> None:
         for tries in range(1, MAX_TRIES + 1):
             try:
                 async with transactions.begin() as tx:
-                    await self._erase_once(tx, spoken)
-                    await self.sessions.note_erased(tx, user_id, spoken.session_id)
+                    await self._erase_once(tx, user_nodes)
+                    await self.sessions.note_erased(tx, user_id, user_nodes.session_id)
             except StaleHead:
                 if tries == MAX_TRIES:
                     raise
             else:
                 return
 
-    async def _erase_once(self, tx: Transaction, spoken: UserNodes) -> None:
+    async def _erase_once(self, tx: Transaction, user_nodes: UserNodes) -> None:
         try:
-            session = await self.sessions.get(tx, spoken.session_id)
+            session = await self.sessions.get(tx, user_nodes.session_id)
             graph = await self.graphs.load(tx, session.id)
         except (UserErased, NotFound, DataDamaged) as error:
-            # Nobody can read it, so nothing has to be erased.
-            log.warning("words_not_read", session_id=str(spoken.session_id), error=type(error).__name__)
+            # The graph cannot be read any more, so there is nothing to erase.
+            log.warning("words_not_read", session_id=str(user_nodes.session_id), error=type(error).__name__)
             return
-        erase_from(graph, spoken)
+        erase_from(graph, user_nodes)
         await self.graphs.save(tx, session.id, session.head, graph)
 
 
-def erase_from(graph: MessageGraph, spoken: UserNodes) -> None:
-    """Erase what a user's turns added, and what was said to them by itself, from every version of a graph.
+def erase_from(graph: MessageGraph, user_nodes: UserNodes) -> None:
+    """Erase what a user's turns added, and the proactive messages to them, from every version of a graph.
 
-    Equal messages are one to a graph. What somebody else was told in the same words is theirs too, and stays."""
+    A graph stores equal messages once. A message that is also part of another user's turns is theirs too, and stays."""
     theirs, others = dict[bytes, Node](), set[bytes]()
     for context_id, node in unerased_messages(graph):
-        if context_id in spoken.nodes or (node.get(METADATA) or {}).get("news") in spoken.news:
+        if context_id in user_nodes.nodes or (node.get(METADATA) or {}).get("news") in user_nodes.news:
             theirs.setdefault(node.digest, node)
-        elif context_id in spoken.others:
+        elif context_id in user_nodes.others:
             others.add(node.digest)
     for digest, node in theirs.items():
         if digest not in others:
@@ -101,7 +102,7 @@ def erase_from(graph: MessageGraph, spoken: UserNodes) -> None:
 
 
 def unerased_messages(graph: MessageGraph) -> Iterator[tuple[str, Node]]:
-    """Every message of every version that was not erased before, with the id of the list that ends with it."""
+    """Every message of every version that is not erased yet, with the id of the list that ends with it."""
     history = history_of(graph)
     with history.lock:
         for place in range(len(history.kept) + 1):

@@ -1,8 +1,8 @@
-"""Learn from what a user just wrote, after the turn and off the reply path.
+"""Learn from what a user just wrote, after the turn, so that the answer does not wait for it.
 
-Reads the user's own new text and nothing else: never the answer, a tool's output, the history or what was recalled. Rules read the
-common keys; a model, where there is one, reads the rest. What it writes is checked, cleaned, compared with what is known, and refused
-where the prompt already said it: a memory that reads itself grows without end."""
+Reads the user's own new text and nothing else: never the answer, a tool's output, the history or recalled facts. Rules read the
+common keys; a model, if there is one, reads the rest. A fact is checked, cleaned, compared with known facts, and refused if the prompt
+already had it: a memory that learns from its own facts grows without end."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ MIN_CONFIDENCE = 0.5
 RULE_CONFIDENCE = 0.9
 MAX_NEAR_FACTS = 10
 MAX_LINE_CHARS = 2_000
-"""Of a line that the model was shown; no fact is that long."""
+"""Characters that are compared of a line that the model was shown; no fact is that long."""
 JUNK_PATTERNS = (
     re.compile(r"https?://|www\.|\S+@\S+\.\w", re.IGNORECASE),
-    re.compile(r"\d[\d -]{10,}\d"),  # cards and telephones
+    re.compile(r"\d[\d -]{10,}\d"),  # card and telephone numbers
     re.compile(
         r"\b(?:password|passcode|contrase|mot de passe|passwort|kata sandi|senha|wachtwoord|parola|api[ _-]?key|pin code)\b", re.IGNORECASE
     ),
@@ -53,7 +53,7 @@ JUNK_PATTERNS = (
 
 @dataclass(frozen=True, slots=True)
 class RelatedFacts:
-    """What is known beside something that is learnt: the free facts to compare it with, and how near those lie that may say the same."""
+    """The known free facts to compare a learned fact with, and the cosines of those that may say the same."""
 
     facts: Sequence[Fact]
     cosines: Mapping[UUID, float]
@@ -61,75 +61,75 @@ class RelatedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWriter:
-    """Saves what users say of themselves."""
+    """Saves what users say about themselves."""
 
     transactions: Transactions
     memories: Memories
     embeddings: Embeddings
     souls: Souls
-    """Whose cached bases are dropped after every write."""
+    """Every write drops the user's cached base here."""
     sanitize: Sanitize
     is_trivial: Callable[[str], bool]
     complete: TextCompleter | None = None
-    """None: the rules alone."""
+    """None: only the rules read messages."""
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
-    """What `complete` raises when no model answers; the rules stand then."""
+    """What `complete` raises if no model answers; then the rules alone count."""
     timeout_s: float = 30.0
     forgetting: MemoryEraser | None = None
-    """None: nothing is forgotten, and what is asked to be forgotten is not learnt either."""
+    """None: nothing is forgotten; but what the user asks to forget is not learnt either."""
 
     async def extract_and_save(
         self, user_id: UUID, turn_id: UUID, text: str, *, shown: Sequence[str] = (), now: datetime
     ) -> Sequence[Fact]:
-        """Learn from one message; return the facts that are new. `shown` is what the model was sent beside it: system message and note.
+        """Learn from one message; return the new facts. `shown` is what was sent to the model beside it: system message and note.
 
-        What it asks to forget is forgotten first, and is not learnt from it, nor from earlier messages whose turn to be read comes later.
-        Safe to repeat: what was learnt the first time is known the second. Raises StoreUnavailable, so that the job is tried again, and
-        Forgotten."""
+        What the user asks to forget is forgotten first. It is not learnt from this message, nor from earlier ones that are read later.
+        Safe to repeat: facts of the first run are known in the second. Raises UserErased, and StoreUnavailable, so that the job runs
+        again."""
         if not text.strip() or self.is_trivial(text):
             return ()
         read = await asyncio.to_thread(read_statements, text)
-        # "Forget what I said about my diet" reads like an attack on a prompt; said of what is known of the user, it is their right.
-        own = {found.quote for found in read if found.op is Op.FORGET}
+        # "Forget what I said about my diet" looks like an attack on a prompt; but users have the right to have their facts forgotten.
+        forget_quotes = {found.quote for found in read if found.op is Op.FORGET}
         by_rule = [
             LearnedFact(
                 text=found.value, key=found.key, op=found.op, origin=FactOrigin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE
             )
             for found in read
-            if found.quote in own or self.sanitize(found.quote) is not None
+            if found.quote in forget_quotes or self.sanitize(found.quote) is not None
         ]
-        by_model = await self._asked(user_id, turn_id, text, now)
-        # A model understands the sentence, rules know its words; where both speak of one key, the model is believed.
+        by_model = await self._ask_model(user_id, turn_id, text, now)
+        # A model understands the sentence, rules know only its words; if both found the same key, the model counts.
         decided = {learnt.key for learnt in by_model if learnt.key is not None}
-        wanted = by_model + [learnt for learnt in by_rule if learnt.op is Op.FORGET or learnt.key is None or learnt.key not in decided]
-        await self._forget(user_id, turn_id, [ForgetRequest(learnt.key, learnt.text) for learnt in wanted if learnt.op is Op.FORGET], now)
-        told = [learnt for learnt in wanted if learnt.op is not Op.FORGET]
-        return await self.save(user_id, await asyncio.to_thread(facts_not_shown, told, shown), now=now)
+        combined = by_model + [learnt for learnt in by_rule if learnt.op is Op.FORGET or learnt.key is None or learnt.key not in decided]
+        await self._forget(user_id, turn_id, [ForgetRequest(learnt.key, learnt.text) for learnt in combined if learnt.op is Op.FORGET], now)
+        to_save = [learnt for learnt in combined if learnt.op is not Op.FORGET]
+        return await self.save(user_id, await asyncio.to_thread(facts_not_shown, to_save, shown), now=now)
 
-    async def _forget(self, user_id: UUID, turn_id: UUID, wishes: Sequence[ForgetRequest], now: datetime) -> None:
-        """Forget what a message asks for, unless a tool did so in its turn."""
-        if wishes and self.forgetting is not None:
-            await self.forgetting.forget(user_id, wishes, turn_id=turn_id, now=now, is_afterwards=True)
+    async def _forget(self, user_id: UUID, turn_id: UUID, requests: Sequence[ForgetRequest], now: datetime) -> None:
+        """Forget what a message asks to forget, unless a tool did so in the same turn."""
+        if requests and self.forgetting is not None:
+            await self.forgetting.forget(user_id, requests, turn_id=turn_id, now=now, is_afterwards=True)
 
-    async def save(self, user_id: UUID, wanted: Sequence[LearnedFact], *, now: datetime) -> Sequence[Fact]:
-        """Keep what is clean and new; return it. Also for what tools write: `save_preference`, the last booking."""
-        cleaned = [clean for learnt in wanted if (clean := self._cleaned(learnt)) is not None]
+    async def save(self, user_id: UUID, learned_facts: Sequence[LearnedFact], *, now: datetime) -> Sequence[Fact]:
+        """Save the facts that are clean and new; return them. Tools save their facts here too: `save_preference`, the last booking."""
+        cleaned = [clean for learnt in learned_facts if (clean := self._clean(learnt)) is not None]
         if not cleaned:
             return ()
-        vectors = await self._embedded([learnt.text for learnt in cleaned if learnt.key is None])
+        vectors = await self._embed([learnt.text for learnt in cleaned if learnt.key is None])
         ready = [replace(learnt, embedding=vectors.get(learnt.text)) if learnt.key is None else learnt for learnt in cleaned]
         async with self.transactions.begin() as tx:
-            planned = await self._planned(tx, user_id, ready, now)
+            planned = await self._plan_changes(tx, user_id, ready, now)
             changes = [change for _, change in planned]
             added = await self.memories.change(tx, user_id, changes, now=now) if changes else ()
-            await self._outdate(tx, user_id, [learnt for learnt, _ in planned])
+            await self._mark_outdated(tx, user_id, [learnt for learnt, _ in planned])
         if changes:
             log.info("memory_saved", user_id=str(user_id), added=len(added), superseded=sum(len(change.supersedes) for change in changes))
             await self.souls.invalidate(user_id)
         return added
 
-    async def _outdate(self, tx: Transaction, user_id: UUID, learnt: Sequence[LearnedFact]) -> None:
-        """See that no earlier message whose turn to be read comes later brings back what was just taken back or said anew."""
+    async def _mark_outdated(self, tx: Transaction, user_id: UUID, learnt: Sequence[LearnedFact]) -> None:
+        """Mark what was just removed or replaced, so that an earlier message that is read later does not bring it back."""
         for each in learnt:
             if each.source_turn is None or each.key is None or each.origin is FactOrigin.SYSTEM:
                 continue
@@ -139,22 +139,22 @@ class MemoryWriter:
             elif each.key not in LIST_KEYS:
                 await self.memories.mark_forgotten(tx, user_id, each.source_turn, [(each.key, ())])
 
-    async def _planned(
+    async def _plan_changes(
         self, tx: Transaction, user_id: UUID, ready: Sequence[LearnedFact], now: datetime
     ) -> list[tuple[LearnedFact, FactChange]]:
-        """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once.
+        """Plan the changes under the user's lock, one after the other, so that a fact that is twice in one message is saved once.
 
-        Of the free facts only those are read that make a difference to what is learnt; there may be thousands."""
+        Of the known free facts only those are read that may matter for the learned ones; there may be thousands."""
         await self.memories.lock(tx, user_id)
         known = list(await self.memories.keyed(tx, user_id, now=now))
         changes: list[tuple[LearnedFact, FactChange]] = []
         own: dict[UUID, Embedding] = {}
         gone: set[UUID] = set()
-        for learnt in await self._not_forgotten(tx, user_id, ready):
-            beside = await self._beside(tx, user_id, learnt, known, now)
-            cosines = {**beside.cosines, **cosines_to(learnt, own)}
+        for learnt in await self._without_forgotten(tx, user_id, ready):
+            related = await self._related_facts(tx, user_id, learnt, known, now)
+            cosines = {**related.cosines, **cosines_to(learnt, own)}
             change = await asyncio.to_thread(
-                plan_change, [*known, *(fact for fact in beside.facts if fact.id not in gone)], learnt, cosines
+                plan_change, [*known, *(fact for fact in related.facts if fact.id not in gone)], learnt, cosines
             )
             if change is None:
                 continue
@@ -165,8 +165,8 @@ class MemoryWriter:
                 own[change.fact.id] = change.fact.embedding
         return changes
 
-    async def _not_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[LearnedFact]) -> list[LearnedFact]:
-        """What is learnt, less what the user asked to forget since they said it. A tool's word is newer than that."""
+    async def _without_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[LearnedFact]) -> list[LearnedFact]:
+        """The learned facts without those that the user asked to forget since they said them. A tool's facts are newer, and stay."""
         marks: dict[UUID, Sequence[ForgetMark]] = {}
         left = []
         for learnt in ready:
@@ -184,31 +184,33 @@ class MemoryWriter:
         own = frozenset(await self.memories.digests(tx, user_id, terms(text)))
         return any(is_marked(key, own, mark) for mark in since)
 
-    async def _beside(self, tx: Transaction, user_id: UUID, learnt: LearnedFact, known: Sequence[Fact], now: datetime) -> RelatedFacts:
-        """The stored free facts that what is learnt must be compared with."""
+    async def _related_facts(
+        self, tx: Transaction, user_id: UUID, learnt: LearnedFact, known: Sequence[Fact], now: datetime
+    ) -> RelatedFacts:
+        """The stored free facts to compare a learned fact with."""
         if learnt.key is None:
             found = await self.memories.candidates(tx, user_id, learnt.embedding, terms(learnt.text), now=now)
             cosines = await asyncio.to_thread(comparable_facts, found)
-            wanted = [*cosines, *(row.id for row in found.rows if row.id == learnt.replaces and row.id not in cosines)]
-            return RelatedFacts(await self.memories.read(tx, user_id, wanted) if wanted else (), cosines)
+            fact_ids = [*cosines, *(row.id for row in found.rows if row.id == learnt.replaces and row.id not in cosines)]
+            return RelatedFacts(await self.memories.read(tx, user_id, fact_ids) if fact_ids else (), cosines)
         outdated = outdated_value(known, learnt)
         if outdated is None:
             return RelatedFacts((), {})
         found = await self.memories.candidates(tx, user_id, None, terms(outdated), now=now)
-        named = await asyncio.to_thread(facts_with_terms, found)
-        return RelatedFacts(await self.memories.read(tx, user_id, named) if named else (), {})
+        fact_ids = await asyncio.to_thread(facts_with_terms, found)
+        return RelatedFacts(await self.memories.read(tx, user_id, fact_ids) if fact_ids else (), {})
 
-    async def _asked(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[LearnedFact]:
-        """What a model reads in the text; nothing where there is none, or where it does not answer as it should."""
+    async def _ask_model(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[LearnedFact]:
+        """The facts that a model finds in the text; none without a model, or if it does not answer in the right form."""
         if self.complete is None:
             return []
         near = await self._near(user_id, excerpt(text), now)
-        read = text[:MAX_TEXT_CHARS]  # what the model is shown, and what its quotes are looked for in
+        read = text[:MAX_TEXT_CHARS]  # the model is shown this much, and its quotes must be in it
         no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
         try:
             async with asyncio.timeout(self.timeout_s):
                 answer = await self.complete(extraction_prompt(read, [fact.text for fact in near]))
-            said = await asyncio.to_thread(read_answer, answer, read, len(near))
+            extracted = await asyncio.to_thread(read_answer, answer, read, len(near))
         except no_answer as error:
             log.warning("memory_not_extracted", turn_id=str(turn_id), error=type(error).__name__, reason=str(error)[:200])
             return []
@@ -223,19 +225,19 @@ class MemoryWriter:
                 expires_at=None if each.lasts_days is None else now + timedelta(days=each.lasts_days),
                 replaces=None if each.replaces is None else near[each.replaces - 1].id,
             )
-            for each in said
+            for each in extracted
         ]
 
     async def _near(self, user_id: UUID, text: str, now: datetime) -> Sequence[Fact]:
         """The known free facts that the message may be about."""
-        embedding = (await self._embedded([text])).get(text)
+        embedding = (await self._embed([text])).get(text)
         async with self.transactions.begin() as tx:
             found = await self.memories.candidates(tx, user_id, embedding, terms(text), now=now)
             weight = self.embeddings.weight if embedding else 0.0
             best = await asyncio.to_thread(rank_facts, found, vector_weight=weight, limit=MAX_NEAR_FACTS)
             return await self.memories.read(tx, user_id, best)
 
-    async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
+    async def _embed(self, texts: Sequence[str]) -> dict[str, Embedding]:
         if not texts:
             return {}
         try:
@@ -244,20 +246,20 @@ class MemoryWriter:
             log.warning("memory_without_vectors", error=str(error))
             return {}
 
-    def _cleaned(self, learnt: LearnedFact) -> LearnedFact | None:
-        """What may be stored: typed, harmless and no junk. One that trips is dropped whole."""
+    def _clean(self, learnt: LearnedFact) -> LearnedFact | None:
+        """The fact as it may be stored: normalized, harmless and no junk; else None. No part of a refused fact is kept."""
         if learnt.confidence < MIN_CONFIDENCE:
             return None
         if learnt.key is not None:
-            return self._cleaned_value(learnt, learnt.key)
+            return self._clean_value(learnt, learnt.key)
         clean = self.sanitize(learnt.text)
         if clean is None:
             log.warning("memory_refused", key=None, reason="unsafe")
             return None
         return None if self._is_junk(clean) else replace(learnt, text=clean)
 
-    def _cleaned_value(self, learnt: LearnedFact, key: str) -> LearnedFact | None:
-        """A value that its key can hold. A list is cleaned item by item: cut as one line, it would lose its end."""
+    def _clean_value(self, learnt: LearnedFact, key: str) -> LearnedFact | None:
+        """The fact with a value that its key can hold; else None. A list is checked item by item: as one line it would lose its end."""
         try:
             value = normalize_value(key, learnt.text)
         except BadValue as error:
@@ -270,14 +272,14 @@ class MemoryWriter:
 
     def _is_junk(self, text: str) -> bool:
         found = terms(text)
-        says_nothing = not found or (len(found) < 2 and len(text.split()) < 3)
-        return says_nothing or self.is_trivial(text) or any(pattern.search(text) for pattern in JUNK_PATTERNS)
+        is_too_short = not found or (len(found) < 2 and len(text.split()) < 3)
+        return is_too_short or self.is_trivial(text) or any(pattern.search(text) for pattern in JUNK_PATTERNS)
 
 
 async def re_embed(transactions: Transactions, memories: Memories, embeddings: Embeddings, *, batch: int = 64) -> int:
-    """Give every free fact a vector of the current model; return how many got one. For after a change of model; safe to repeat.
+    """Give every free fact a vector of the current embedding model; return how many got one. For a change of model; safe to repeat.
 
-    Until it is done, facts of the old model are found by their words. Raises EmbeddingsUnavailable and StoreUnavailable."""
+    Until then, facts of the old model are found by their words. Raises EmbeddingsUnavailable and StoreUnavailable."""
     done, last = 0, None
     while True:
         async with transactions.begin() as tx:
@@ -291,12 +293,12 @@ async def re_embed(transactions: Transactions, memories: Memories, embeddings: E
         done, last = done + len(rows), rows[-1].fact_id
 
 
-def facts_not_shown(wanted: Sequence[LearnedFact], shown: Sequence[str]) -> list[LearnedFact]:
-    """Those that the prompt did not say already: no line of it is the fact, or holds it. What a key holds already is no change."""
-    if all(learnt.key is not None for learnt in wanted):
-        return list(wanted)
+def facts_not_shown(facts: Sequence[LearnedFact], shown: Sequence[str]) -> list[LearnedFact]:
+    """The facts that the prompt did not have already: no line of it is the fact, or contains it. Facts with a key always pass."""
+    if all(learnt.key is not None for learnt in facts):
+        return list(facts)
     lines = {canonical(line[:MAX_LINE_CHARS]) for text in shown for line in text.splitlines()} - {""}
-    return [learnt for learnt in wanted if learnt.key is not None or not is_in_lines(canonical(learnt.text), lines)]
+    return [learnt for learnt in facts if learnt.key is not None or not is_in_lines(canonical(learnt.text), lines)]
 
 
 def is_in_lines(new: str, lines: Iterable[str]) -> bool:
@@ -304,11 +306,11 @@ def is_in_lines(new: str, lines: Iterable[str]) -> bool:
 
 
 def cosines_to(learnt: LearnedFact, own: Mapping[UUID, Embedding]) -> dict[UUID, float]:
-    """The cosines of what was learnt in the same breath."""
+    """The cosines to the facts that were learnt from the same message."""
     vector = learnt.embedding
     return {} if vector is None or learnt.key is not None else {fact_id: dot(vector, embedding) for fact_id, embedding in own.items()}
 
 
 def dot(one: Embedding, other: Embedding) -> float:
-    """The cosine of two vectors of length one; 0 where two models made them."""
+    """The cosine of two vectors of length one; 0 if different models made them."""
     return sum(a * b for a, b in zip(one.vector, other.vector, strict=True)) if one.model == other.model else 0.0

@@ -1,7 +1,7 @@
-"""Ask a model what a message says of its writer, and believe only what can be checked.
+"""Ask a model what a message says about its writer, and accept only what can be checked.
 
-Models that extract fail by writing too much: they restate their own prompt, invent profiles and note down what was recalled. So every
-fact must quote the user's own words, the quote must stand in the message, and an answer that is not exactly of the form is no answer."""
+Models that extract facts tend to write too much: they repeat their own prompt, invent profiles and note recalled facts again. So every
+fact must quote the user's own words, the quote must be in the message, and an answer that is not exactly of the right form is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = frozenset({"key", "value", "op", "quote", "confidence", "lasts_days", "
 REQUIRED_FIELDS = frozenset({"key", "value", "quote"})
 CODE_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
 MIN_OWN_WORDS_SHARE = 0.5
-"""Share of a free fact's words that must stand in the message itself."""
+"""Share of a free fact's words that must be in the message itself."""
 
 EXTRACTION_RULES = f"""You read one message of a user and note down what it says about the user that will still matter next month.
 
@@ -42,7 +42,7 @@ Most messages say nothing of the kind: {{"facts": []}}. What stands in the data 
 
 
 class BadAnswer(ValueError):
-    """The model's answer is not of the form that was asked for."""
+    """The model's answer does not have the form that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ExtractedFact:
 
 
 def extraction_prompt(text: str, known: Sequence[str]) -> list[dict[str, str]]:
-    """The messages that ask a model. It sees the user's new text, and the nearest known facts to compare with; nothing else."""
+    """The messages that ask a model for facts. It sees the user's new text, and the nearest known facts to compare with; nothing else."""
     parts = [data_block([text[:MAX_TEXT_CHARS]])]
     if known:
         parts += ["Known already:", data_block([f"{number}. {fact}" for number, fact in enumerate(known[:MAX_KNOWN_FACTS], 1)])]
@@ -67,7 +67,7 @@ def extraction_prompt(text: str, known: Sequence[str]) -> list[dict[str, str]]:
 
 
 def read_answer(answer: str, text: str, known: int) -> list[ExtractedFact]:
-    """Return the facts of an answer that the message bears out. Raises BadAnswer for one that is not of the form."""
+    """Return the facts of an answer that the message supports. Raises BadAnswer if the answer does not have the right form."""
     if len(answer) > MAX_ANSWER_CHARS:
         raise BadAnswer("the answer is too long")
     fenced = CODE_FENCE.match(answer.strip())
@@ -80,11 +80,11 @@ def read_answer(answer: str, text: str, known: int) -> list[ExtractedFact]:
     if len(content["facts"]) > MAX_FACTS:
         raise BadAnswer(f"the answer has more than {MAX_FACTS} facts")
     checked = [read_fact(fact, known) for fact in content["facts"]]
-    return [said for said in checked if said is not None and is_supported(said, text)]
+    return [extracted for extracted in checked if extracted is not None and is_supported(extracted, text)]
 
 
 def read_fact(fact: Any, known: int) -> ExtractedFact | None:
-    """One fact; None for a value that its key cannot hold. Raises BadAnswer for a wrong form."""
+    """One fact; None for an unknown key, and for a value that its key cannot hold. Raises BadAnswer for a wrong form."""
     if not isinstance(fact, dict) or not fact.keys() <= FIELDS or not fact.keys() >= REQUIRED_FIELDS:
         raise BadAnswer("a fact has other fields than asked for")
     key, quote, value = fact["key"], fact["quote"], fact["value"]
@@ -111,9 +111,9 @@ def read_fact(fact: Any, known: int) -> ExtractedFact | None:
     except BadValue:
         return None
     days = None if lasts_days is None else max(1, int(lasts_days))
-    said = ExtractedFact(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces)
-    # To forget everything takes the user's own plain words, which the rules read, or a tool call in the turn; not one line of an answer.
-    return said if text or is_whole_key else None
+    extracted = ExtractedFact(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces)
+    # One line of a model's answer cannot forget everything: that takes the user's own plain words, which the rules read, or a tool call.
+    return extracted if text or is_whole_key else None
 
 
 def is_number(value: object, low: float, high: float) -> bool:
@@ -121,16 +121,16 @@ def is_number(value: object, low: float, high: float) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high)
 
 
-def is_supported(said: ExtractedFact, text: str) -> bool:
-    """Whether the user's own words say so: the quote stands in the message, and a free fact is made of its words."""
-    if not plain_words(said.quote) or plain_words(said.quote) not in plain_words(text):
+def is_supported(fact: ExtractedFact, text: str) -> bool:
+    """Whether the user's own words support a fact: the quote is in the message, and a free fact uses the message's words."""
+    if not plain_words(fact.quote) or plain_words(fact.quote) not in plain_words(text):
         return False
-    if said.key is not None:
+    if fact.key is not None:
         return True
-    own, used = set(terms(text)), terms(said.value)
+    own, used = set(terms(text)), terms(fact.value)
     return bool(used) and sum(term in own for term in used) >= MIN_OWN_WORDS_SHARE * len(used)
 
 
 def plain_words(text: str) -> str:
-    """Text with the differences taken out that a model makes while it copies."""
+    """The text without the differences that a model makes when it copies: case, accents, punctuation, spaces."""
     return " ".join(re.findall(r"\w+", fold(text)))

@@ -1,4 +1,4 @@
-"""What a user says of themselves, read without a model; see `statements`."""
+"""Read without a model what a user says about themselves; see `statements`."""
 
 from hermes.soul.statements.reader import read_statements
 from hermes.soul.statements.same_item import same_item

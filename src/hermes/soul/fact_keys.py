@@ -1,7 +1,7 @@
-"""The structural keys: what they are called, what they may hold, and what becomes of an old value beside a new one.
+"""The structural keys: their names, the values that they may hold, and how a new value changes an old one.
 
-A value is typed: an hour, a party size, one of a few words, a short name. What is none of these is refused, so no instruction survives
-here, in whatever language. Every value is kept as one line of text in one spelling; `typed("preferred_booking_hour", "7 pm")` is "19"."""
+Each key has a type: an hour, a party size, one of a few words, a short name. A value of another type is refused, so no instruction gets
+through, in any language. Every value is one line of text in one spelling: `normalize_value("preferred_booking_hour", "7 pm")` is "19"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NAME_WORDS = 6
 
 
 class BadValue(ValueError):
-    """A value that its key cannot hold. Says which key, never the value: a user wrote it."""
+    """The key cannot hold this value. The text names the key, never the value: a user wrote it."""
 
 
 class Op(StrEnum):
@@ -31,11 +31,11 @@ class Op(StrEnum):
 
 
 def normalize_value(key: str, value: object) -> str:
-    """Return a value in its one spelling. Raises BadValue for one that the key cannot hold, and for a key that is none."""
-    kind = KEYS.get(key)
-    if kind is None:
+    """Return a value in its one spelling. Raises BadValue if the key cannot hold it, and for an unknown key."""
+    parse = KEYS.get(key)
+    if parse is None:
         raise BadValue(f"there is no key {key[:MAX_NAME_CHARS]!r}")
-    text = kind(value)
+    text = parse(value)
     if text is None:
         raise BadValue(f"{key} cannot hold this value")
     return text
@@ -52,27 +52,27 @@ def is_equal(one: str, other: str) -> bool:
 def merge_values(key: str, old: str | None, new: str, op: Op, is_same: Callable[[str, str], bool] = is_equal) -> str | None:
     """Return what a key holds after a new value; None for nothing.
 
-    Lists grow: who is allergic to nuts and now mentions shrimps is allergic to both. The newest stand first, and the oldest leave when
-    there are too many. Everything else has one value, and the new one takes its place; it is taken back by removing or forgetting it.
-    To forget without a value is to forget whatever the key holds. `is_same` says which item is meant by what is taken back."""
-    is_taken_back = op in (Op.REMOVE, Op.FORGET)
+    Lists grow: a user who is allergic to nuts and now mentions shrimps is allergic to both. The newest items come first, and the oldest
+    are dropped if there are too many. Every other key has one value, which a new one replaces; REMOVE and FORGET take a value away.
+    FORGET without a value empties the key. `is_same` says whether an item is the one to take away."""
+    is_removal = op in (Op.REMOVE, Op.FORGET)
     if op is Op.FORGET and not new:
         return None
     if key not in LIST_KEYS:
-        return (None if old is not None and is_same(old, new) else old) if is_taken_back else new
+        return (None if old is not None and is_same(old, new) else old) if is_removal else new
     before, now = split_items(old or ""), split_items(new)
-    if is_taken_back:
-        return ", ".join(item for item in before if not any(is_same(item, meant) for meant in now)) or None
-    others = [item for item in before if not any(is_equal(item, meant) for meant in now)]
+    if is_removal:
+        return ", ".join(item for item in before if not any(is_same(item, new_item) for new_item in now)) or None
+    others = [item for item in before if not any(is_equal(item, new_item) for new_item in now)]
     return ", ".join((now if op is Op.SET else now + others)[:MAX_ITEMS]) or None
 
 
 def split_items(value: str) -> list[str]:
-    """The items of a list in its one spelling."""
+    """The items of a list value, which has commas between them."""
     return [item for item in value.split(", ") if item]
 
 
-# --- the kinds of values: each returns the one spelling, or None
+# --- the types of values: each parser returns the one spelling, or None
 
 ValueParser = Callable[[object], str | None]
 
@@ -86,7 +86,7 @@ def whole_number(low: int, high: int) -> ValueParser:
 
 
 def parse_hour(value: object) -> str | None:
-    """From 0 to 23; also as `19:00`, `19h`, `7pm`."""
+    """An hour from 0 to 23; also written as `19:00`, `19h`, `7pm`."""
     found = re.fullmatch(r"(\d{1,2})(?:[:.h](?:\d{2})?)?\s*([ap]\.?m\.?)?", str(value).strip().casefold())
     if found is None or isinstance(value, bool):
         return None
@@ -99,7 +99,7 @@ def parse_hour(value: object) -> str | None:
 
 
 def one_of(words: Mapping[str, Sequence[str]]) -> ValueParser:
-    """One of a few words, each with others that mean it."""
+    """One of a few words, each with its synonyms."""
     known = {alias: word for word, aliases in words.items() for alias in (word, *aliases)}
 
     def parse(value: object) -> str | None:
@@ -122,20 +122,20 @@ def is_in_names(character: str) -> bool:
 
 
 def parse_names(value: object) -> str | None:
-    """Several names: a list, or a line with commas. One that is none spoils them all."""
+    """Several names: a list, or a line with commas. None if any of them is not a name."""
     listed = value if isinstance(value, list) else re.split(r"[,;、،]", value) if isinstance(value, str) else []
     found = {fold_case(text): text for text in (parse_name(each) for each in listed) if text is not None}
     return ", ".join(found.values()) if len(found) == len(listed) and 0 < len(found) <= MAX_ITEMS else None
 
 
 def parse_line(value: object) -> str | None:
-    """One line of text, which is sanitised like every other."""
+    """One line of text, of at most 200 characters."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     return text if 0 < len(text) <= 200 else None
 
 
 def parse_zone(value: object) -> str | None:
-    """A zone by its IANA name."""
+    """A time zone by its IANA name."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z]+(?:[/_+-][A-Za-z0-9]+)*", value.strip()):
         return None
     try:
@@ -233,6 +233,6 @@ FITNESS_KEYS: Mapping[str, ValueParser] = MappingProxyType(
 )
 KEYS: Mapping[str, ValueParser] = MappingProxyType({**STRUCTURAL_KEYS, **FITNESS_KEYS})
 LIST_KEYS = frozenset({"favorite_areas", "interests", "allergies", "occasions", "dislikes", "dietary_restrictions"})
-"""Keys whose values add up."""
+"""Keys whose value is a list that grows."""
 SYSTEM_KEYS = frozenset({"last_booking"})
 """Keys that only Hermes itself writes."""

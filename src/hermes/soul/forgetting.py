@@ -1,13 +1,13 @@
-"""Forget what a user asks to be forgotten: one value, a key, what was said about something, or everything.
+"""Forget what a user asks to forget: one value, a key, everything about a subject, or everything.
 
     ("allergies", "peanuts")   that value, in every row that ever held it, and the free facts, dreams and messages that name it
-    ("home_area", "")          the key, whatever it holds or held, and the free facts that say it
-    (None, "my sister")        the free facts that speak of it, and the values that are named so
+    ("home_area", "")          the key, with all values that it holds or held, and the free facts that state them
+    (None, "my sister")        the free facts about these words, and the values that they name
     (None, "")                 everything
 
-What is forgotten is erased, not superseded. The user's sessions end with it, because it stands in their notes and messages; the next one
-begins with an empty list, and tells nothing across sessions that was said before. A mark without words is left behind, so that a job that
-comes late does not learn it again. Repeating it changes nothing."""
+Forgotten facts are erased, not superseded. The user's sessions end too, because their notes and messages hold the facts; the next session
+begins with an empty list, and is shown nothing from earlier ones. A mark without readable words stays, so that a job that runs late does
+not learn the fact again. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from hermes.soul.similarity import MIN_SAME_COSINE, differ
 log = structlog.get_logger()
 
 MIN_ABOUT_SHARE = 2 / 3
-"""Share of the words asked for that a free fact must have to be about them."""
+"""Share of the request's words that a free fact must have to be about them."""
 FOOD_KEYS = frozenset({"diet", "allergies", "dietary_restrictions"})
-"""Keys under which one thing may have been noted: "no peanuts" is a restriction and an allergy."""
+"""Keys under which the same thing may be noted: "no peanuts" is a restriction and an allergy."""
 NAME_KEYS = frozenset({
     *FOOD_KEYS,
     *("dislikes", "interests", "occasions", "favorite_areas", "favorite_venue", "favorite_category", "home_area"),
 })  # fmt: skip
-"""Keys whose values are names. Free facts that name one are about it; one that has a 2 or a Friday is not about the party's size or day."""
+"""Keys whose values are names. A free fact with the name is about it; one with a 2 or a Friday need not be about party size or day."""
 
 KEY_TERMS = {key: frozenset(terms(key.replace("_", " "))) for key in KEYS}
 EMBED_TIMEOUT_S = 1.0
 MAX_READ_FACTS = 500
-"""Free facts, the newest, in which statements are read: each takes most of a millisecond. In the others values are looked for by name."""
+"""The newest free facts, in which statements are read: each takes most of a millisecond. Older ones are only searched for the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """What is to be forgotten: see the module."""
+    """What to forget; the module's docstring explains the four forms."""
 
     key: str | None
     text: str
@@ -65,7 +65,7 @@ NOTHING_ERASED = ErasedFacts((), was_said=False)
 
 @dataclass(frozen=True, slots=True)
 class MatchedFact:
-    """A fact that is meant, with what is left of it: of a list the other items, otherwise nothing."""
+    """A fact that a request is about: what goes, and what is left of it, which is nothing unless it is a list."""
 
     fact: Fact
     gone: tuple[str, ...]
@@ -74,7 +74,7 @@ class MatchedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEraser:
-    """Erases what users ask to be forgotten. Raises StoreUnavailable and Forgotten; then nothing of it is done."""
+    """Erases what users ask to forget. Raises StoreUnavailable and UserErased; then nothing was erased."""
 
     transactions: Transactions
     memories: Memories
@@ -82,51 +82,63 @@ class MemoryEraser:
     embeddings: Embeddings
     souls: Souls
     past: PastMessages
-    words: ConversationEraser
+    eraser: ConversationEraser
 
     async def forget(
-        self, user_id: UUID, wishes: Sequence[ForgetRequest], *, turn_id: UUID | None, now: datetime, is_afterwards: bool = False
+        self, user_id: UUID, requests: Sequence[ForgetRequest], *, turn_id: UUID | None, now: datetime, is_afterwards: bool = False
     ) -> ErasedFacts:
-        """Forget all of the wishes at once; return what was known of it. `is_afterwards`: what was forgotten in the same turn is done."""
-        vectors = await self._embedded([wish.text for wish in wishes if wish.key is None and wish.text])
+        """Forget all requests in one transaction; return what was known. `is_afterwards`: skip those that a tool did in the same turn."""
+        vectors = await self._embed([request.text for request in requests if request.key is None and request.text])
         async with self.transactions.begin() as tx:
             await self.memories.lock(tx, user_id)
             if is_afterwards:
-                wishes = await self._undone(tx, user_id, wishes, turn_id)
-            if not wishes:
+                requests = await self._without_done(tx, user_id, requests, turn_id)
+            if not requests:
                 return NOTHING_ERASED
             known = await self.memories.all(tx, user_id)
-            if any(wish.is_everything for wish in wishes):
-                hits = [MatchedFact(fact, (fact.text,), None) for fact in known]
+            if any(request.is_everything for request in requests):
+                matches = [MatchedFact(fact, (fact.text,), None) for fact in known]
                 await self.memories.erase(tx, user_id)
                 was_said = True
             else:
-                nears = [await self._near(tx, user_id, vectors.get(wish.text), now) if wish.key is None else {} for wish in wishes]
-                hits = await asyncio.to_thread(match_requests, wishes, nears, known)
-                await self._erase(tx, user_id, wishes, hits, now=now)
-                was_said = await self._is_said(tx, user_id, wishes, hits, besides=turn_id)
-            live = [hit for hit in hits if is_live(hit.fact, now)]
-            await self.memories.mark_forgotten(tx, user_id, turn_id, list(marks_of(wishes, live)))
-            ended = await self.words.sessions.end(tx, user_id) if hits or was_said else ()
-        if hits or was_said:
-            log.info("memory_forgotten", user_id=str(user_id), facts=len(hits), sessions=len(ended))
+                nears = [
+                    await self._near(tx, user_id, vectors.get(request.text), now) if request.key is None else {} for request in requests
+                ]
+                matches = await asyncio.to_thread(match_requests, requests, nears, known)
+                await self._erase(tx, user_id, requests, matches, now=now)
+                was_said = await self._was_written(tx, user_id, requests, matches, besides=turn_id)
+            live = [matched for matched in matches if is_live(matched.fact, now)]
+            await self.memories.mark_forgotten(tx, user_id, turn_id, list(marks_of(requests, live)))
+            ended = await self.eraser.sessions.end(tx, user_id) if matches or was_said else ()
+        if matches or was_said:
+            log.info("memory_forgotten", user_id=str(user_id), facts=len(matches), sessions=len(ended))
             await self.souls.invalidate(user_id)
-            await self.words.histories.drop(ended)
+            await self.eraser.histories.drop(ended)
         return ErasedFacts(list(dict.fromkeys(map(describe_match, live))), was_said)
 
-    async def _undone(self, tx: Transaction, user_id: UUID, wishes: Sequence[ForgetRequest], turn_id: UUID | None) -> list[ForgetRequest]:
+    async def _without_done(
+        self, tx: Transaction, user_id: UUID, requests: Sequence[ForgetRequest], turn_id: UUID | None
+    ) -> list[ForgetRequest]:
         marks = await self.memories.forgotten_after(tx, user_id, turn_id) if turn_id is not None else ()
         done = {(mark.key, frozenset(mark.terms)) for mark in marks if mark.is_same_turn}
-        return [wish for wish in wishes if (wish.key, frozenset(await self.memories.digests(tx, user_id, terms(wish.text)))) not in done]
+        return [
+            request
+            for request in requests
+            if (request.key, frozenset(await self.memories.digests(tx, user_id, terms(request.text)))) not in done
+        ]
 
     async def _erase(
-        self, tx: Transaction, user_id: UUID, wishes: Sequence[ForgetRequest], hits: Sequence[MatchedFact], *, now: datetime
+        self, tx: Transaction, user_id: UUID, requests: Sequence[ForgetRequest], matches: Sequence[MatchedFact], *, now: datetime
     ) -> None:
-        told = [dream.id for dream in await self.dreams.all(tx, user_id) if is_dream_about(dream, wishes, hits)]
-        await self.dreams.delete(tx, user_id, told)
-        for hit in hits:
-            await self.memories.delete(tx, user_id, hit.fact.id)
-        kept = [FactChange(fact=remaining_fact(hit.fact, hit.left)) for hit in hits if hit.left and is_live(hit.fact, now)]
+        dream_ids = [dream.id for dream in await self.dreams.all(tx, user_id) if is_dream_about(dream, requests, matches)]
+        await self.dreams.delete(tx, user_id, dream_ids)
+        for matched in matches:
+            await self.memories.delete(tx, user_id, matched.fact.id)
+        kept = [
+            FactChange(fact=remaining_fact(matched.fact, matched.left))
+            for matched in matches
+            if matched.left and is_live(matched.fact, now)
+        ]
         if kept:
             await self.memories.change(tx, user_id, kept, now=now)
 
@@ -136,16 +148,16 @@ class MemoryEraser:
         found = await self.memories.candidates(tx, user_id, embedding, (), now=now)
         return {row.id: row.cosine for row in found.rows if row.cosine is not None and row.cosine >= MIN_SAME_COSINE}
 
-    async def _is_said(
-        self, tx: Transaction, user_id: UUID, wishes: Sequence[ForgetRequest], hits: Iterable[MatchedFact], *, besides: UUID | None
+    async def _was_written(
+        self, tx: Transaction, user_id: UUID, requests: Sequence[ForgetRequest], matches: Iterable[MatchedFact], *, besides: UUID | None
     ) -> bool:
-        """Whether the user wrote of it where a model may still read it."""
-        if hits:
+        """Whether the user wrote about it in a message that a model may still be shown."""
+        if matches:
             return True
         messages = await self.past.recent(tx, user_id, besides=besides)
-        return any(is_about_request(message.text, wish) for message in messages for wish in wishes)
+        return any(is_about_request(message.text, request) for message in messages for request in requests)
 
-    async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
+    async def _embed(self, texts: Sequence[str]) -> dict[str, Embedding]:
         try:
             async with asyncio.timeout(EMBED_TIMEOUT_S):
                 return dict(zip(texts, await self.embeddings.embed(texts), strict=True)) if texts else {}
@@ -153,85 +165,89 @@ class MemoryEraser:
             return {}
 
 
-# --- what is meant
+# --- which facts a request is about
 
 
-def match_requests(wishes: Sequence[ForgetRequest], nears: Sequence[Mapping[UUID, float]], known: Sequence[Fact]) -> list[MatchedFact]:
-    """What the wishes mean, one after the other: of a list each takes its items."""
-    hits: dict[UUID, MatchedFact] = {}
-    for wish, near in zip(wishes, nears, strict=True):
-        left = [replace(fact, text=hits[fact.id].left or "") if fact.id in hits else fact for fact in known]
-        for hit in match_request(wish, [fact for fact in left if fact.text], near):
-            before = hits.get(hit.fact.id)
-            hits[hit.fact.id] = MatchedFact(hit.fact, (*(before.gone if before else ()), *hit.gone), hit.left)
-    return list(hits.values())
+def match_requests(requests: Sequence[ForgetRequest], nears: Sequence[Mapping[UUID, float]], known: Sequence[Fact]) -> list[MatchedFact]:
+    """The facts that the requests are about, one request after the other: each takes its own items from a list."""
+    matches: dict[UUID, MatchedFact] = {}
+    for request, near in zip(requests, nears, strict=True):
+        left = [replace(fact, text=matches[fact.id].left or "") if fact.id in matches else fact for fact in known]
+        for matched in match_request(request, [fact for fact in left if fact.text], near):
+            before = matches.get(matched.fact.id)
+            matches[matched.fact.id] = MatchedFact(matched.fact, (*(before.gone if before else ()), *matched.gone), matched.left)
+    return list(matches.values())
 
 
-def match_request(wish: ForgetRequest, known: Sequence[Fact], near: Mapping[UUID, float]) -> list[MatchedFact]:
-    """The facts that a wish means, those that are superseded too."""
+def match_request(request: ForgetRequest, known: Sequence[Fact], near: Mapping[UUID, float]) -> list[MatchedFact]:
+    """The facts that a request is about, superseded ones included."""
     rows = [fact for fact in known if fact.key is not None]
-    keyed = [hit for fact in rows if (hit := match_by_words(wish.text, fact) if wish.key is None else match_by_key(wish, fact)) is not None]
-    gone = [item for hit in keyed if hit.fact.key in NAME_KEYS for item in hit.gone]
-    values = dict.fromkeys([*gone, *(split_items(wish.text) if wish.key in NAME_KEYS else ())])
+    keyed = [
+        matched
+        for fact in rows
+        if (matched := match_by_words(request.text, fact) if request.key is None else match_by_key(request, fact)) is not None
+    ]
+    gone = [item for matched in keyed if matched.fact.key in NAME_KEYS for item in matched.gone]
+    values = dict.fromkeys([*gone, *(split_items(request.text) if request.key in NAME_KEYS else ())])
     free = [fact for fact in known if fact.key is None]
-    stated = {fact.id for fact in free[-MAX_READ_FACTS:] if wish.key is not None and states_value(fact.text, wish)}
+    stated = {fact.id for fact in free[-MAX_READ_FACTS:] if request.key is not None and states_value(fact.text, request)}
     meant = [
         fact
         for fact in free
         if fact.id in stated
         or any(has_value(fact.text, value) for value in values)
         or (
-            wish.key is None
-            and (is_about(fact.text, wish.text) or (near.get(fact.id, 0.0) >= MIN_SAME_COSINE and not differ(fact.text, wish.text)))
+            request.key is None
+            and (is_about(fact.text, request.text) or (near.get(fact.id, 0.0) >= MIN_SAME_COSINE and not differ(fact.text, request.text)))
         )
     ]
     return [*keyed, *(MatchedFact(fact, (fact.text,), None) for fact in meant)]
 
 
-def match_by_key(wish: ForgetRequest, fact: Fact) -> MatchedFact | None:
-    is_family = bool(wish.text) and {fact.key, wish.key} <= FOOD_KEYS
-    if fact.key is None or not (fact.key == wish.key or is_family):
+def match_by_key(request: ForgetRequest, fact: Fact) -> MatchedFact | None:
+    are_food_keys = bool(request.text) and {fact.key, request.key} <= FOOD_KEYS
+    if fact.key is None or not (fact.key == request.key or are_food_keys):
         return None
-    left = merge_values(fact.key, fact.text, wish.text, Op.FORGET, same_item)
+    left = merge_values(fact.key, fact.text, request.text, Op.FORGET, same_item)
     if left == fact.text:
         return None
     kept = split_items(left or "")
     return MatchedFact(fact, tuple(item for item in parts_of(fact) if item not in kept), left)
 
 
-def match_by_words(asked: str, fact: Fact) -> MatchedFact | None:
-    """A value that some words name. Words that name a key are about that key alone: "my peanut allergy" is no dislike of peanuts."""
-    wanted = set(terms(asked))
+def match_by_words(text: str, fact: Fact) -> MatchedFact | None:
+    """The items of a fact that the words name. Words that name a key match that key alone: "my peanut allergy" is no dislike of peanuts."""
+    asked = set(terms(text))
     about = KEY_TERMS.get(fact.key or "", frozenset())
-    named = [key for key, found in KEY_TERMS.items() if found <= wanted]
-    if not wanted or (named and fact.key not in named):
+    named = [key for key, found in KEY_TERMS.items() if found <= asked]
+    if not asked or (named and fact.key not in named):
         return None
-    gone = tuple(item for item in parts_of(fact) if wanted <= about or is_named(item, wanted - about))
+    gone = tuple(item for item in parts_of(fact) if asked <= about or is_named(item, asked - about))
     kept = [item for item in parts_of(fact) if item not in gone]
     return MatchedFact(fact, gone, ", ".join(kept) or None) if gone else None
 
 
-def is_named(item: str, wanted: set[str]) -> bool:
-    """Whether words are the name of an item, or nearly nothing else."""
+def is_named(item: str, asked: set[str]) -> bool:
+    """Whether terms name an item: all are terms of it, or they are its terms and at most one other."""
     own = set(terms(item))
-    return bool(own and wanted) and (wanted <= own or (own <= wanted and len(wanted - own) <= 1))
+    return bool(own and asked) and (asked <= own or (own <= asked and len(asked - own) <= 1))
 
 
-def is_about(text: str, asked: str) -> bool:
-    """Whether a text has all of some words, or most of them and no other in the place of one: a dog called Rex is no cat called Rex."""
-    wanted = set(terms(asked))
-    shared = wanted & set(terms(text))
-    return bool(wanted) and (shared == wanted or (len(shared) >= MIN_ABOUT_SHARE * len(wanted) and not differ(text, asked)))
+def is_about(text: str, subject: str) -> bool:
+    """Whether a text has all words of a subject, or most of them and none swapped: a dog called Rex is no cat called Rex."""
+    asked = set(terms(subject))
+    shared = asked & set(terms(text))
+    return bool(asked) and (shared == asked or (len(shared) >= MIN_ABOUT_SHARE * len(asked) and not differ(text, subject)))
 
 
-def states_value(text: str, wish: ForgetRequest) -> bool:
-    """Whether a text says that the key has this value; without one, whatever it has."""
-    told = [found.value for found in read_statements(text) if found.key == wish.key]
-    return any(not wish.text or same_item(value, meant) for value in told for meant in split_items(wish.text) or [""])
+def states_value(text: str, request: ForgetRequest) -> bool:
+    """Whether a text states this value of the key; if the request has no value, any value."""
+    stated = [found.value for found in read_statements(text) if found.key == request.key]
+    return any(not request.text or same_item(value, meant) for value in stated for meant in split_items(request.text) or [""])
 
 
 def has_value(text: str, value: str) -> bool:
-    """Whether a text has a value in it, in whatever form of its words."""
+    """Whether a text has a value in it, its words in any form."""
     if DENSE_WORD.search(value):
         return fold(value) in fold(text)
     own = words(text)
@@ -239,16 +255,16 @@ def has_value(text: str, value: str) -> bool:
     return bool(named) and all(any(same_item(word, each) for each in own) for word in named)
 
 
-def is_about_request(text: str, wish: ForgetRequest) -> bool:
-    if wish.key is None:
-        return is_about(text, wish.text)
-    return states_value(text, wish) or (wish.key in NAME_KEYS and any(has_value(text, value) for value in split_items(wish.text)))
+def is_about_request(text: str, request: ForgetRequest) -> bool:
+    if request.key is None:
+        return is_about(text, request.text)
+    return states_value(text, request) or (request.key in NAME_KEYS and any(has_value(text, value) for value in split_items(request.text)))
 
 
-def is_dream_about(dream: Dream, wishes: Sequence[ForgetRequest], hits: Iterable[MatchedFact]) -> bool:
-    """Whether a line of a dream tells what is forgotten. Those that follow from a fact go with it."""
-    values = [item for hit in hits for item in hit.gone if hit.fact.key in NAME_KEYS]
-    return any(is_about_request(dream.text, wish) for wish in wishes) or any(has_value(dream.text, value) for value in values)
+def is_dream_about(dream: Dream, requests: Sequence[ForgetRequest], matches: Iterable[MatchedFact]) -> bool:
+    """Whether a line of a dream has what is forgotten. Lines whose evidence is erased go with their facts anyway."""
+    values = [item for matched in matches for item in matched.gone if matched.fact.key in NAME_KEYS]
+    return any(is_about_request(dream.text, request) for request in requests) or any(has_value(dream.text, value) for value in values)
 
 
 def is_live(fact: Fact, now: datetime) -> bool:
@@ -260,7 +276,7 @@ def parts_of(fact: Fact) -> list[str]:
 
 
 def remaining_fact(fact: Fact, left: str) -> NewFact:
-    """What is left of a list, as it was known."""
+    """The rest of a list as a new fact, with the old one's origin, source turn, confidence and expiry."""
     return NewFact(
         text=left,
         key=fact.key,
@@ -271,37 +287,40 @@ def remaining_fact(fact: Fact, left: str) -> NewFact:
     )
 
 
-def describe_match(hit: MatchedFact) -> str:
-    return f"{hit.fact.key.replace('_', ' ')}: {', '.join(hit.gone)}" if hit.fact.key else hit.fact.text
+def describe_match(matched: MatchedFact) -> str:
+    return f"{matched.fact.key.replace('_', ' ')}: {', '.join(matched.gone)}" if matched.fact.key else matched.fact.text
 
 
-# --- what is not to be learnt again
+# --- marks: what must not be learnt again
 
 
-def marks_of(wishes: Sequence[ForgetRequest], hits: Iterable[MatchedFact]) -> Iterable[tuple[str | None, Sequence[str]]]:
-    """The wishes, and what they met: the key and the words of each."""
-    asked = [
-        (wish.key, item) for wish in wishes for item in (split_items(wish.text) if wish.key in LIST_KEYS and wish.text else [wish.text])
+def marks_of(requests: Sequence[ForgetRequest], matches: Iterable[MatchedFact]) -> Iterable[tuple[str | None, Sequence[str]]]:
+    """The marks of the requests, and of the facts that they matched: the key and the terms of each."""
+    requested = [
+        (request.key, item)
+        for request in requests
+        for item in (split_items(request.text) if request.key in LIST_KEYS and request.text else [request.text])
     ]
-    met = [(hit.fact.key, item) for hit in hits for item in hit.gone]
-    # A mark without words means all of a key; words of which none counts mean nothing.
-    yield from ((key, found) for key, text in [*asked, *met] if (found := terms(text)) or not text)
+    found_items = [(matched.fact.key, item) for matched in matches for item in matched.gone]
+    # A mark without terms stands for a whole key. So a text whose words are all common ones gets no mark.
+    yield from ((key, found) for key, text in [*requested, *found_items] if (found := terms(text)) or not text)
 
 
 def is_marked(key: str | None, own: frozenset[int], mark: ForgetMark) -> bool:
-    """Whether something was forgotten since it was said. `own` are the digests of its words.
+    """Whether a mark covers a fact: the user asked to forget it since they said it. `own` are the digests of the fact's terms.
 
-    In the very message that asks to forget a key or everything, something new may stand; only what was known then is not learnt from it."""
+    The message that asks to forget a key or everything may also tell something new: a mark without terms does not cover its own turn.
+    What was known then has marks of its own."""
     meant = frozenset(mark.terms)
     if not meant:
         return not mark.is_same_turn and mark.key in (None, key)
     if key is None:
         return len(meant & own) >= (MIN_ABOUT_SHARE if mark.key is None else 1) * len(meant)
-    is_family = mark.key in (None, key) or {mark.key, key} <= FOOD_KEYS
-    return is_family and bool(own) and (own <= meant or meant <= own)
+    is_same_subject = mark.key in (None, key) or {mark.key, key} <= FOOD_KEYS
+    return is_same_subject and bool(own) and (own <= meant or meant <= own)
 
 
 def find_key(what: str) -> str | None:
-    """The structural key that some words are the name of: `home area`, `Allergies`."""
+    """The structural key that the words name: `home area`, `Allergies`; else None."""
     key = "_".join(fold(what).replace("-", " ").replace("_", " ").split())
     return key if key in KEYS else None

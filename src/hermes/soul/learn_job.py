@@ -1,8 +1,8 @@
-"""Learn from the message of a turn that has ended: the job behind `Work.defer_memory`.
+"""Learn from the message of a turn that has ended: the job that `JobQueue.defer_memory` defers.
 
-Reads the user's own text out of the inbox and, out of the journal, what the model was shown beside it; so it needs nothing but the turn's
-id, and may come minutes later, in another process. Learns only from turns that a model answered: what was refused, for want of credit or
-of an account, taught nobody anything. Nor from a room that several people share: there people are told that nothing is noted of them."""
+Reads the user's text from the inbox and, from the journal, what the model was shown beside it; so it needs only the turn's id, and may run
+minutes later, in another process. Learns only from turns that a model answered, not from a message that was refused for lack of credit or
+of an account. Does not learn in a room that several people share: Hermes tells its members that it notes nothing about them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from hermes.soul.memory_model import MemoryModel
 log = structlog.get_logger()
 
 FIRST_CALL = ("call_model", 0)
-"""Where the journal has what the model was first asked in a turn."""
+"""Step and index under which the journal has the first model call of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnableMessage:
     """A message to learn from."""
 
-    said: InboxMessage
+    message: InboxMessage
     shown: Sequence[str]
-    """What the model was sent beside it: the system message, and the note of that turn."""
+    """What was sent to the model beside it: the system message, and the note of that turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,42 +47,44 @@ class LearnJob:
     writer: MemoryWriter
     clock: Clock
     memory_model: MemoryModel | None = None
-    """None: the rules alone."""
+    """None: only the rules read messages."""
 
     async def remember(self, turn_id: UUID) -> None:
-        """Learn from a turn's message. Safe to repeat. Nothing happens for a turn that is gone or was not answered, nor for a user who was
-        deleted. Raises StoreUnavailable, to be called again."""
+        """Learn from a turn's message. Safe to repeat. Does nothing for a turn that is gone or was not answered, nor for a deleted user.
+        Raises StoreUnavailable; then the caller must call it again."""
         with structlog.contextvars.bound_contextvars(turn_id=str(turn_id)):
             try:
-                heard = await self._heard(turn_id)
-                if heard is not None:
-                    await self._learn(heard)
+                learnable = await self._learnable_message(turn_id)
+                if learnable is not None:
+                    await self._learn(learnable)
             except UserErased:
-                log.info("memory_of_nobody")
+                log.info("learn_skipped_erased")
 
-    async def _heard(self, turn_id: UUID) -> LearnableMessage | None:
+    async def _learnable_message(self, turn_id: UUID) -> LearnableMessage | None:
         async with self.transactions.begin() as tx:
-            said = await self.inbox.said(tx, turn_id)
+            message = await self.inbox.said(tx, turn_id)
             call = await self.journal.effect(tx, turn_id, *FIRST_CALL)
-        if said is None or said.envelope.is_shared or call is None or call.result is None:
+        if message is None or message.envelope.is_shared or call is None or call.result is None:
             return None
         prompt = Prompt.from_bytes(call.request)
-        return LearnableMessage(said, (prompt.system, note_before_text(prompt.question, said.envelope.event.text)))
+        return LearnableMessage(message, (prompt.system, note_before_text(prompt.question, message.envelope.event.text)))
 
-    async def _learn(self, heard: LearnableMessage) -> None:
-        said, event = heard.said, heard.said.envelope.event
-        writer = self.writer
+    async def _learn(self, learnable: LearnableMessage) -> None:
+        message, writer = learnable.message, self.writer
         if self.memory_model is not None:
-            writer = replace(writer, complete=self.memory_model.on_behalf_of(said.user_id, said.envelope.account, turn_id=said.turn_id))
-        learnt = await writer.extract_and_save(said.user_id, said.turn_id, event.text, shown=heard.shown, now=self.clock.now())
-        if learnt:
+            writer = replace(
+                writer, complete=self.memory_model.on_behalf_of(message.user_id, message.envelope.account, turn_id=message.turn_id)
+            )
+        text, now = message.envelope.event.text, self.clock.now()
+        saved = await writer.extract_and_save(message.user_id, message.turn_id, text, shown=learnable.shown, now=now)
+        if saved:
             async with self.transactions.begin() as tx:
-                keys = [fact.key or "" for fact in learnt]
-                await self.journal.add(tx, said.turn_id, "memory_saved", {"added": len(learnt), "keys": keys})
+                keys = [fact.key or "" for fact in saved]
+                await self.journal.add(tx, message.turn_id, "memory_saved", {"added": len(saved), "keys": keys})
 
 
 def note_before_text(question: Mapping[str, Any], text: str) -> str:
-    """What stands in a turn's user message before the user's own words: the note. With the words in it, nothing would ever be new."""
+    """The note in a turn's user message, without the user's own words: with them in `shown`, no fact of the message would count as new."""
     content = question["content"]
     whole = content if isinstance(content, str) else "\n".join(part["text"] for part in content if part.get("type") == "text")
     return whole.removesuffix(text)

@@ -1,7 +1,7 @@
-"""Load the soul of a turn: the base out of the cache or out of the stores, and what comes to mind for this message.
+"""Load the soul of a turn: the base from the cache or from the stores, and the facts that recall finds for this message.
 
-The cache holds what is known of the user, not who answers: an agent whose tone is changed speaks otherwise at once, and two agents that
-talk to one user share what is known of them."""
+The cache holds what is known about the user, and nothing about the agent: a change of an agent's tone shows at once, and two agents that
+talk to one user share what is known about them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from hermes.soul.recall import NOTHING_RECALLED, Recall, RecalledFacts
 log = structlog.get_logger()
 
 DROP_PAUSES_S = (0.5, 1.0)
-"""Between the three tries to drop a base."""
+"""Pauses between the three tries to drop a base."""
 MAX_PAST_MESSAGES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoulLoader:
-    """The port Souls."""
+    """Implements the port Souls."""
 
     transactions: Transactions
     memories: Memories
@@ -51,11 +51,11 @@ class SoulLoader:
     async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
         started = time.perf_counter()
         known = await self._base(user.id, conversation_id, now)
-        # Most people have told nothing yet that could be recalled, and a vector costs more than all the rest of a soul.
-        recalled = await self._recalled(user.id, text, now, has_facts=known is None or known.has_facts)
-        written = message_note(now, known, recalled.facts, self.sanitize)
+        # Most users have no free facts yet, and computing a vector takes longer than all the rest of a soul.
+        recalled = await self._find_facts(user.id, text, now, has_facts=known is None or known.has_facts)
+        note = message_note(now, known, recalled.facts, self.sanitize)
         load_ms = round((time.perf_counter() - started) * 1000)
-        return Soul(system_message(agent, known), written, recalled.is_used, load_ms, known.timezone if known else None)
+        return Soul(system_message(agent, known), note, recalled.is_used, load_ms, known.timezone if known else None)
 
     def for_room(self, agent: Agent, *, now: datetime) -> Soul:
         return Soul(room_system_message(agent), room_note(now), is_recall_used=False, load_ms=0)
@@ -71,24 +71,24 @@ class SoulLoader:
                 return
         self.alerts.alert("soul_cache_not_invalidated", user_id=str(user_id), exposure_s=self.bases.ttl_s)
 
-    async def _recalled(self, user_id: UUID, text: str, now: datetime, *, has_facts: bool) -> RecalledFacts:
+    async def _find_facts(self, user_id: UUID, text: str, now: datetime, *, has_facts: bool) -> RecalledFacts:
         return await self.recall.find(user_id, text, now=now, has_facts=has_facts) if text.strip() else NOTHING_RECALLED
 
     async def _base(self, user_id: UUID, conversation_id: UUID, now: datetime) -> SoulBase | None:
-        """What is known of the user; None where no store says."""
+        """What is known about the user; None if no store answers in time."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 cached = await self.bases.get(user_id)
                 known = decode_base(cached.value)
                 if known is None:
-                    known = await self._built(user_id, now)
+                    known = await self._build(user_id, now)
                     await self.bases.put(user_id, encode_base(known), cached.mark)
                 return known
         except (PortError, TimeoutError) as error:
             log.warning("soul_without_base", user_id=str(user_id), conversation_id=str(conversation_id), error=type(error).__name__)
             return None
 
-    async def _built(self, user_id: UUID, now: datetime) -> SoulBase:
+    async def _build(self, user_id: UUID, now: datetime) -> SoulBase:
         async with self.transactions.begin() as tx:
             facts = await self.memories.keyed(tx, user_id, now=now)
             past = await self.past.last(tx, user_id, limit=MAX_PAST_MESSAGES)
@@ -103,7 +103,7 @@ def encode_base(known: SoulBase) -> bytes:
 
 
 def decode_base(value: bytes | None) -> SoulBase | None:
-    """Read a cached base; None for what is none, or was written by another version."""
+    """Read a cached base; None for bytes that are no base, or that another version wrote."""
     try:
         fields = json.loads(value or b"{}")
         past = tuple(datetime.fromisoformat(at) for at in fields["past"])

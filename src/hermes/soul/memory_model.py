@@ -1,9 +1,9 @@
-"""Ask a model for the memory's own sake: what a message says of its writer, what follows from all that is known.
+"""Ask a model on behalf of the memory: what a message says about its writer, what follows from all that is known.
 
-The user whose memory it is pays. Each call has its row, with the source `memory`, and counts in the user's tokens and in the platform's
-money as every other one does: a budget that some calls are not in is no budget. But nobody waits for these calls, so they make room for
-those that somebody waits for: a model is asked only while half of a day's tokens are left, of the day and of the month. Below that rules
-and counts do without, and what is left is for answers."""
+The user whose memory it is pays. Each call has its row, with the source `memory`, and counts in the user's tokens and in the operator's
+money as every other call does: a budget that leaves out some calls is no budget. But no user waits for these calls, so answers come first:
+a model is asked only while half of a day's tokens are left, of the day and of the month. Below that, rules and counts work without a model,
+and the tokens that are left are for answers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from hermes.ports.users import User, Users, UserState
 from hermes.soul.extract import TextCompleter
 
 MIN_DAY_SHARE_LEFT = 0.5
-"""The share of a day's tokens that memory does not touch."""
+"""The share of a day's tokens that the memory leaves for answers."""
 
 
 class NoCapableModel(NoAnswer):
-    """The user's tier has no model that could."""
+    """The user's tier has no model that can read a message."""
 
 
 class TokensKeptForAnswers(NoAnswer):
-    """What is left of the user's tokens is for answers."""
+    """The tokens that the user has left are kept for answers."""
 
 
 NO_ANSWER_ERRORS: tuple[type[Exception], ...] = (NoAnswer, BudgetSpent, CallsPaused, BackendError, TimeoutError)
-"""What is raised where no model answers: for `fails_with` of MemoryWriter and Dreamer."""
+"""The errors that mean that no model answered: for `fails_with` of MemoryWriter and Dreamer."""
 
 
 class TokenAllowance(Protocol):
@@ -57,19 +57,19 @@ class MemoryModel:
     transactions: Transactions
     people: Users
     agent_on: Callable[[str], Agent]
-    """Who answers on an account: an agent with a tier of its own also remembers with that one."""
+    """The agent that answers on an account. If it has a tier of its own, memory calls use that tier too."""
     tier: Callable[[str], TokenAllowance]
-    """A tier by its name; raises NotThere."""
+    """A tier by its name; raises NotFound."""
     can_read: Callable[[str], bool] = lambda _: True
-    """Whether the models of a tier, by its name, are any that could read."""
+    """Whether a tier, by its name, has models that can read a message."""
     chain: Sequence[str] = ()
-    """The models to try; none: those of the user's tier."""
+    """The models to try; if empty, those of the user's tier."""
     max_tokens: int = 1_024
 
     def on_behalf_of(self, user_id: UUID, account: str, *, turn_id: UUID | None = None, deadline_s: float = 25.0) -> TextCompleter:
-        """A way to ask, paid by this user. It raises NO_ANSWER, and Forgotten for a user who was deleted.
+        """Return a function that asks a model, paid by this user. It raises NO_ANSWER_ERRORS, and UserErased for a deleted user.
 
-        The deadline is below the patience of whoever asks, so that the call ends by itself and its row says why."""
+        The deadline is shorter than the caller's own timeout, so that the call ends by itself and its row says why."""
 
         async def complete(messages: list[dict[str, str]]) -> str:
             try:
@@ -86,10 +86,10 @@ class MemoryModel:
                     models=self.chain or None,
                     deadline_s=deadline_s,
                 )
-                ask = ModelRequest(messages=messages, max_tokens=self.max_tokens, sampling={"temperature": 0}, user=str(user_id))
-                answer = await self.models.complete(ask, caller)
+                request = ModelRequest(messages=messages, max_tokens=self.max_tokens, sampling={"temperature": 0}, user=str(user_id))
+                answer = await self.models.complete(request, caller)
             except (StoreUnavailable, NotFound) as error:
-                # Nobody can say what is left, so it counts as spent. What the rules read is saved all the same.
+                # Without the store the tokens that are left are unknown, so they count as spent. What the rules read is saved all the same.
                 raise NoAnswer(f"the call could not be admitted: {error}") from error
             content = answer.completion.message.get("content")
             return content if isinstance(content, str) else ""

@@ -1,8 +1,7 @@
-"""What tools write down about a user and look up again: the memory, as a model may use it.
+"""The notebook of the tools: how a model saves, looks up and forgets facts about a user.
 
-A key of the structural ones is typed, and what it cannot hold is refused with the form that it wants; any other key makes a free fact,
-"favourite colour: green", in place of the one that said so before. What is kept and found is decided where it always is, by MemoryWriter
-and Recall."""
+A structural key takes only values of its form; another value is refused with a description of that form. Any other key makes a free fact,
+"favourite colour: green", which replaces the earlier one of that key. MemoryWriter decides what is kept, and Recall what is found."""
 
 from __future__ import annotations
 
@@ -47,31 +46,31 @@ VALUE_FORMS: Mapping[str, str] = {
     "fitness_goal": f"one of {', '.join(GOALS)}",
     **dict.fromkeys(LIST_KEYS, "short names with commas between them"),
 }
-"""What a key wants that is no short name."""
+"""The form of a key's value, if it is not a short name."""
 FREE_TEXT_KEYS = frozenset({"note", "fact"})
-"""Keys of what is kept in the user's own words alone; one does not take the place of another."""
+"""Keys whose facts are kept in the user's own words, without the key; a new one does not replace an older one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNotebook:
-    """The port Notebook."""
+    """Implements the port Notebook."""
 
     writer: MemoryWriter
     recall: Recall
     forgetting: MemoryEraser
 
     async def save(self, user: ToolUser, key: str, value: str, *, no_longer: bool = False) -> PreferenceChange:
-        wanted = normalize_key(key)
-        learnt = self._keyed(wanted, value) if wanted in KEYS else self._free(wanted, value)
-        before = await self._before(user, wanted)
+        name = normalize_key(key)
+        learnt = self._keyed_fact(name, value) if name in KEYS else self._free_fact(name, value)
+        before = await self._saved_fact(user, name)
         if no_longer and learnt.key is None:
-            raise ValueError("this is noted in words of its own; forget_memory takes it back")
+            raise ValueError("this key is not a structural one; use forget_memory to remove its fact")
         if no_longer:
             learnt = replace(learnt, op=Op.REMOVE)
         elif learnt.key is None:
             learnt = replace(learnt, replaces=before.id if before else None)
         await self.writer.save(user.user_id, [replace(learnt, source_turn=user.turn_id)], now=user.now)
-        return PreferenceChange(value_of(before), value_of(await self._before(user, wanted)))
+        return PreferenceChange(value_of(before), value_of(await self._saved_fact(user, name)))
 
     async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
         return await self.forgetting.forget(user.user_id, read_forget_requests(what), turn_id=user.turn_id, now=user.now)
@@ -89,33 +88,33 @@ class MemoryNotebook:
             for key, text in facts.items()
             if known.get(key, FactOrigin.SYSTEM) is FactOrigin.SYSTEM
         ]
-        # The base is dropped before the caller's commit: who loads it in that moment sees the old facts until they change again.
+        # The base is dropped before the caller's commit: a turn that loads it in that moment caches the old facts until they change again.
         await replace(self.writer, transactions=OpenTransactions(tx)).save(user.user_id, new, now=user.now)
 
-    def _keyed(self, key: str, value: str) -> LearnedFact:
+    def _keyed_fact(self, key: str, value: str) -> LearnedFact:
         if key in SYSTEM_KEYS:
-            raise ValueError(f"{key} is noted by itself; nobody needs to save it")
+            raise ValueError(f"Hermes notes {key} by itself; it cannot be saved")
         try:
             text = normalize_value(key, value)
         except BadValue as error:
             raise ValueError(f"{error}; it takes {VALUE_FORMS.get(key, 'a short name')}") from None
         if any(self.writer.sanitize(item) is None for item in (split_items(text) if key in LIST_KEYS else [text])):
             raise ValueError("this cannot be remembered, because it reads like an instruction")
-        # Lists add up: who is allergic to nuts and now mentions shrimps is allergic to both.
+        # Lists grow: a user who is allergic to nuts and now mentions shrimps is allergic to both.
         return LearnedFact(text=text, key=key, op=Op.ADD if key in LIST_KEYS else Op.SET, origin=FactOrigin.TOOL)
 
-    def _free(self, key: str, value: str) -> LearnedFact:
+    def _free_fact(self, key: str, value: str) -> LearnedFact:
         clean = self.writer.sanitize(value if key in FREE_TEXT_KEYS else free_fact_text(key, value))
         if clean is None:
             raise ValueError("this cannot be remembered, because it reads like an instruction")
         if any(pattern.search(clean) for pattern in JUNK_PATTERNS):
-            raise ValueError("links, passwords, questions and the numbers of cards and telephones are not remembered")
+            raise ValueError("links, passwords, questions, card numbers and telephone numbers are not remembered")
         if len(terms(clean)) < 2:
-            raise ValueError("this says too little to be remembered; put it into a few more words")
+            raise ValueError("this says too little to be remembered; say it in a few more words")
         return LearnedFact(text=clean, origin=FactOrigin.TOOL)
 
-    async def _before(self, user: ToolUser, key: str) -> Fact | None:
-        """The fact that a key holds; of a key that is not structural, the free fact that a tool saved under it."""
+    async def _saved_fact(self, user: ToolUser, key: str) -> Fact | None:
+        """The fact of a structural key; for another key, the free fact that a tool saved under it."""
         if key in FREE_TEXT_KEYS:
             return None
         memories, opening = self.writer.memories, free_fact_text(key, "")
@@ -134,7 +133,7 @@ class MemoryNotebook:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The port Transactions inside one that is open: what happens here happens with it."""
+    """Implements the port Transactions inside a transaction that is already open: all changes commit or fail with it."""
 
     tx: Transaction
 
@@ -146,19 +145,19 @@ class OpenTransactions:
 
 
 def normalize_key(key: str) -> str:
-    """A key in its one spelling: `Home Area` is `home_area`."""
+    """A key in its one spelling: `Home Area` becomes `home_area`."""
     return re.sub(r"[\s_-]+", "_", key.strip().casefold())
 
 
 def value_of(fact: Fact | None) -> str | None:
-    """What a fact says of its key, also where the key is part of the text."""
+    """The value of a fact; of a free fact, the text after its key."""
     if fact is None:
         return None
     return fact.text if fact.key is not None else fact.text.partition(": ")[2]
 
 
 def read_forget_requests(what: str) -> list[ForgetRequest]:
-    """What a few words ask to forget: a key, a key and its value, what they say of the user, or whatever speaks of them."""
+    """What a tool call asks to forget: a key, a key with a value, a statement about the user, or all facts with these words."""
     if not what.strip():
         return [ForgetRequest(None, "")]
     key, _, value = what.partition(":")
@@ -179,6 +178,6 @@ def free_fact_text(key: str, value: str) -> str:
 
 
 def facts_about(known: Sequence[Fact], query: str) -> list[Fact]:
-    """The structural facts whose key or value has a word of the query. Recall searches the free ones alone."""
+    """The structural facts whose key or value has a word of the query. Recall searches only the free facts."""
     asked = set(terms(query))
     return [fact for fact in known if asked & set(terms(f"{(fact.key or '').replace('_', ' ')} {fact.text}"))]

@@ -1,7 +1,7 @@
-"""Which facts a message calls to mind: exact cosine and shared words, weighed, with a floor under which nothing is said.
+"""Find the facts that a message is about: by exact cosine and shared words, weighed, with a minimum score.
 
-The two legs fail differently. Words find names, numbers and rare things, which is what facts are made of; vectors find what was said in
-other words. Alone, words are the stronger leg by far, so a vector counts as much as was measured for its model and no more."""
+The two measures fail differently. Words find names, numbers and rare things, which facts are full of; vectors find the same idea in other
+words. Alone, words are better by far, so a vector counts with the weight that was measured for its model, and no more."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ log = structlog.get_logger()
 
 MAX_RECALLED_FACTS = 10
 MIN_SCORE = 0.12
-"""Where less than this is in common, a fact is not about the message. On the recall data no right one lies below it with MiniLM; a question
-to the wrong user is given three facts instead of ten, and in three of ten cases none."""
+"""A fact with a lower score is not about the message. On the recall data with MiniLM no right fact scores lower; a question that
+is asked of the wrong user's memory finds three facts instead of ten, and in three of ten cases none."""
 SATURATION, LENGTH_PENALTY = 0.9, 0.4
-"""BM25's k1 and b. Facts are short, so their length says little."""
+"""k1 and b of BM25. Facts are short, so their length says little."""
 MAX_INLINE_ROWS = 200
-"""Rows that are weighed in less time than a thread takes."""
+"""Up to this many rows, scoring takes less time than starting a thread."""
 MIN_FACT_COUNT = 100
-"""Facts that a memory is taken to have at least: of two facts, a word in one of them is not a common word."""
+"""A memory with fewer facts counts as having this many: with two facts, a word in one of them is not a common word."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledFacts:
-    """What came to mind. `is_used` is False where nobody looked."""
+    """The facts that recall found. `is_used` is False if it did not search."""
 
     facts: Sequence[Fact]
     is_used: bool
@@ -48,7 +48,7 @@ NOTHING_RECALLED = RecalledFacts((), is_used=False)
 
 
 class Recall:
-    """Searches one user's free facts. Fails open: without a store nothing comes to mind, without vectors the words decide."""
+    """Searches one user's free facts. Fails open: without a store it finds nothing, without vectors the words decide."""
 
     def __init__(
         self,
@@ -61,20 +61,20 @@ class Recall:
         timeout_s: float = 1.0,
         embed_timeout_s: float = 0.5,
     ) -> None:
-        """`count_skipped` is called for every message that is too trivial to search for."""
+        """`count_skipped` is called for every trivial message; recall does not search for those."""
         self._transactions, self._memories, self._embeddings = transactions, memories, embeddings
         self._is_trivial, self._count_skipped = is_trivial, count_skipped
         self._timeout_s, self._embed_timeout_s = timeout_s, embed_timeout_s
 
     async def find(self, user_id: UUID, text: str, *, now: datetime, has_facts: bool = True) -> RecalledFacts:
-        """Return at most ten facts, the best first. Never raises. Without `has_facts` it is known that there are none."""
+        """Return at most ten facts, the best first. Never raises. `has_facts=False` says that the user has no free facts."""
         if self._is_trivial(text):
             self._count_skipped()
             return NOTHING_RECALLED
         if not has_facts:
             return NOTHING_RECALLED
         text = excerpt(text)
-        embedding = await self._embedded(text)
+        embedding = await self._embed(text)
         try:
             async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:
                 found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
@@ -86,7 +86,7 @@ class Recall:
             log.warning("recall_failed", user_id=str(user_id), error=type(error).__name__)
             return NOTHING_RECALLED
 
-    async def _embedded(self, text: str) -> Embedding | None:
+    async def _embed(self, text: str) -> Embedding | None:
         try:
             async with asyncio.timeout(self._embed_timeout_s):
                 [embedding] = await self._embeddings.embed([text])
@@ -97,7 +97,7 @@ class Recall:
 
 
 def rank_facts(found: RecallCandidates, *, vector_weight: float, floor: float = MIN_SCORE, limit: int = MAX_RECALLED_FACTS) -> list[UUID]:
-    """Return the ids of the best facts that reach the floor, the best first; of equals the one that the store gave first."""
+    """Return the ids of the best facts that reach the floor, the best first; of equal ones, in the order of the store."""
     scored = list(zip(scores(found, vector_weight=vector_weight), found.rows, strict=True))
     above = [(score, row.id) for score, row in scored if score >= floor]
     above.sort(key=lambda each: -each[0])
@@ -105,7 +105,7 @@ def rank_facts(found: RecallCandidates, *, vector_weight: float, floor: float = 
 
 
 def scores(found: RecallCandidates, *, vector_weight: float) -> list[float]:
-    """From 0 to 1 for each row. One that has no vector is judged by its words alone, at their own weight: it gains nothing by that."""
+    """A score from 0 to 1 for each row. A row without a vector gets the score of its words at their weight, and no more."""
     by_words = word_scores(found)
     return [
         vector_weight * max(0.0, row.cosine or 0.0) + (1 - vector_weight) * by_word
@@ -114,21 +114,21 @@ def scores(found: RecallCandidates, *, vector_weight: float) -> list[float]:
 
 
 def word_scores(found: RecallCandidates) -> list[float]:
-    """BM25 over the rows, divided by what a row would get that says all of the question often. So a floor means the same everywhere."""
+    """BM25 over the rows, divided by the highest possible score of this question. So the floor means the same for every question."""
     asked = set(found.asked)
     if not found.rows or not asked:
         return [0.0] * len(found.rows)
-    # Most rows share nothing with the question, and finding that out is cheap.
+    # Most rows share no word with the question, and finding that out is cheap.
     sharing = {place: Counter(row.terms) for place, row in enumerate(found.rows) if not asked.isdisjoint(row.terms)}
     known = Counter(term for counted in sharing.values() for term in asked & counted.keys())
     count = max(len(found.rows), MIN_FACT_COUNT)
-    # A word that no fact has is as rare as one that a single fact has; rarer, it would drown every fact of a short memory.
+    # A word that no fact has counts as rare as one that a single fact has; if it counted as rarer, no fact would reach the floor.
     rarity = {term: math.log(1 + (count - max(1, known[term]) + 0.5) / (max(1, known[term]) + 0.5)) for term in asked}
-    usual_length = sum(len(row.terms) for row in found.rows) / len(found.rows)
-    most = sum(rarity.values()) * (SATURATION + 1)
+    mean_length = sum(len(row.terms) for row in found.rows) / len(found.rows)
+    highest = sum(rarity.values()) * (SATURATION + 1)
     scored = [0.0] * len(found.rows)
     for place, counted in sharing.items():
-        damping = SATURATION * (1 - LENGTH_PENALTY + LENGTH_PENALTY * len(found.rows[place].terms) / usual_length)
+        damping = SATURATION * (1 - LENGTH_PENALTY + LENGTH_PENALTY * len(found.rows[place].terms) / mean_length)
         shared = asked & counted.keys()
-        scored[place] = sum(rarity[term] * counted[term] * (SATURATION + 1) / (counted[term] + damping) for term in shared) / most
+        scored[place] = sum(rarity[term] * counted[term] * (SATURATION + 1) / (counted[term] + damping) for term in shared) / highest
     return scored

@@ -1,8 +1,8 @@
-"""The words that a text is found by: lower case, without endings, without those that every text has.
+"""The terms that a text is found by: its words in lower case, without endings, and without common words.
 
-One rule for all languages: an English ending is taken off and what is left is cut after seven letters, which is where the inflections of
-most languages begin. Where words are not separated, two characters at a time. On the recall data seven letters find as much as a
-stemmer does, and need no language to be guessed (see docs/adr/0016-memory.md)."""
+One rule for all languages: an English ending is removed, and the rest is cut after seven letters, where the inflections of most languages
+begin. In scripts without spaces between words a term is two characters. On the recall data seven letters find as much as a stemmer does,
+and need no guess of the language (see docs/adr/0016-memory.md)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import unicodedata
 
 MAX_TERM_LETTERS = 7
 DENSE = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-"""Thai, Japanese, Chinese and Korean: scripts whose words run together, or carry their endings along."""
+"""Thai, Japanese, Chinese and Korean: scripts without spaces between words, or with particles attached to them."""
 WORD = re.compile(rf"[{DENSE}]+|[^\W_{DENSE}](?:[^\W_{DENSE}]|[\u0900-\u0dff]|['\u2019](?=\w))*")
 DENSE_WORD = re.compile(f"[{DENSE}]")
 ENDINGS = (
     *(("ingly", 3), ("ings", 3), ("edly", 3), ("ing", 3), ("ied", 3), ("ies", 3), ("est", 4), ("ely", 4)),
     *(("ed", 3), ("ly", 4), ("es", 3), ("er", 4), ("s", 3), ("e", 3), ("y", 4)),
 )
-"""With how many letters must be left."""
+"""Each with the number of letters that must be left."""
 DOUBLED_LETTERS = frozenset("bdfgmnprt")
 
 
 def terms(text: str) -> list[str]:
-    """Return the words of a text, in order, also those that come twice."""
+    """Return the terms of a text, in order, with repetitions."""
     return [term for word in words(text) for term in split_word(word)]
 
 
 def words(text: str) -> list[str]:
-    """The words as they stand, folded, without the common ones and without single letters."""
+    """The words of a text, folded, without the common ones and without single letters."""
     found = (word.replace("\u2019", "'").removesuffix("'s").replace("'", "") for word in WORD.findall(fold(text)))
     return [word for word in found if word not in COMMON_WORDS and (len(word) > 1 or word.isdigit() or DENSE_WORD.match(word))]
 
 
 def fold(text: str) -> str:
-    """One spelling for all: compatible forms, lower case, Latin letters without accents.
+    """The text in one spelling: compatible forms, lower case, Latin letters without accents.
 
     Other scripts keep their marks: there they are letters."""
     decomposed = unicodedata.normalize("NFKD", text).casefold()
@@ -43,7 +43,7 @@ def fold(text: str) -> str:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a list that stands in a file like this one, folded."""
+    """The words of a list in source code, folded."""
     return frozenset(fold(text).split())
 
 

@@ -1,4 +1,4 @@
-"""What becomes of what is known when something new is learnt. Values in, changes out; the store carries them out.
+"""Plan how a learned fact changes the known facts. Values in, changes out; the store carries them out.
 
 known vegan, learnt {diet: pescatarian}  ->  pescatarian supersedes vegan, and the free fact "I'm vegan and love tempeh" too
 known "My dog is called Rex", learnt "I have a dog named Rex"  ->  nothing"""
@@ -19,12 +19,12 @@ from hermes.soul.recall_terms import fold, terms
 from hermes.soul.similarity import canonical, is_nearly_equal, is_same
 
 IDENTITY_KEYS = frozenset({"diet"})
-"""Keys whose old value makes free facts that name it untrue: who eats fish now is no longer "vegan since 2019"."""
+"""Keys whose change makes free facts that name the old value untrue: a user who eats fish now is no longer "vegan since 2019"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedFact:
-    """Something that a user said of themselves, clean and typed."""
+    """Something that a user said about themselves, or that a tool noted, before it is compared with known facts."""
 
     text: str
     key: str | None = None
@@ -34,15 +34,15 @@ class LearnedFact:
     confidence: float = 1.0
     expires_at: datetime | None = None
     replaces: UUID | None = None
-    """A known free fact that this one takes the place of."""
+    """A known free fact that this one replaces."""
     embedding: Embedding | None = None
 
 
 def plan_change(known: Sequence[Fact], learnt: LearnedFact, cosines: Mapping[UUID, float]) -> FactChange | None:
-    """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one.
+    """Return what to change; None if the fact is known already. `cosines` are those of the known free facts to the learnt one.
 
-    `known` need not be all: the value of the learnt key, the free facts that may say the same (`comparable`), the one that is replaced and,
-    for what `outdates` says, those that name it."""
+    `known` need not hold all facts: the value of the learnt key, the free facts that may say the same (`comparable_facts`), the one that is
+    replaced and, if `outdated_value` gives a value, the free facts that name it."""
     if learnt.key is not None:
         return plan_key_change(known, learnt, learnt.key)
     free = [fact for fact in known if fact.key is None]
@@ -67,12 +67,12 @@ def plan_key_change(known: Sequence[Fact], learnt: LearnedFact, key: str) -> Fac
 
 
 def outdated_value(known: Sequence[Fact], learnt: LearnedFact) -> str | None:
-    """The value that this takes the place of, where free facts that name it are no longer true either; None otherwise."""
+    """The old value of an identity key, if this changes it: free facts that name it are no longer true; else None."""
     return next((fact.text for fact in known if fact.key == learnt.key), None) if learnt.key in IDENTITY_KEYS else None
 
 
 def facts_after(known: Sequence[Fact], change: FactChange, now: datetime) -> list[Fact]:
-    """What is known once a change is made, for what is planned next in the same breath."""
+    """The known facts after a change, for the next change that is planned for the same message."""
     kept = [fact for fact in known if fact.id not in change.supersedes]
     if change.fact is None:
         return kept
@@ -98,7 +98,7 @@ def is_same_fact(fact: Fact, learnt: LearnedFact, cosine: float) -> bool:
 
 
 def has_word(text: str, value: str) -> bool:
-    """Whether a text has a value as a word of its own."""
+    """Whether a text has a value as a whole word."""
     return re.search(rf"(?<!\w){re.escape(fold(value))}(?!\w)", fold(text)) is not None
 
 

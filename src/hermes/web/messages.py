@@ -98,10 +98,12 @@ def message_routes(services: WebServices, answers: TurnAnswers, doorkeeper: ApiA
             raise ApiError(422, "missing", "There is neither a text nor a media_url.", param="text")
         allowed_channel(key, body.channel or body.user)
         limit.admit(str(key.id))
-        promise = None
+        sent_key = None
         if idempotency_key is not None and credentials is not None:
-            promise = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
-        receipt = await services.intake.accept(message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, promise=promise)
+            sent_key = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
+        receipt = await services.intake.accept(
+            message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, idempotency_key=sent_key
+        )
         headers: dict[str, str] = {}
         response: AgentResponse | None = None
         if not receipt.is_new:

@@ -202,7 +202,7 @@ async def forget_user_response(user: User, account: str, parts: MyDataStores) ->
 
 
 def memory_services(parts: MyDataStores) -> dict[str, Any]:
-    return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "words": parts.words}
+    return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "eraser": parts.eraser}
 
 
 @contextmanager

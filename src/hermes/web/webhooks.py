@@ -64,7 +64,7 @@ def webhook_routes(lines: AccountChannels, hearing: InboundRouter, guesses: Rate
         is_full = False
         for meant, happenings in events_by_account(channel, webhook, lines, now=SystemClock().now()):
             try:
-                await hearing.hear(meant, happenings, newcomer=lines.newcomer(meant.platform, meant.account))
+                await hearing.route(meant, happenings, newcomer=lines.newcomer(meant.platform, meant.account))
             except InboxFull:
                 is_full = True  # of this account; the others take what is theirs all the same
             except StoreUnavailable:

@@ -50,7 +50,7 @@ class Steady:
     def of(self, user: User, text: str) -> str:
         return user.language or ("de" if "erinner" in text else "en")
 
-    def settled(self, _: User, __: str) -> str | None:
+    def new_language(self, _: User, __: str) -> str | None:
         return None
 
 

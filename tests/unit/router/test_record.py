@@ -129,9 +129,9 @@ def test_a_message_that_is_driven_twice_changes_no_language() -> None:
     made = house()
     languages, user = UserLanguages(), replace(made.user, language="en")
     text = "dónde puedo cenar esta noche con mis amigos"
-    assert [languages.settled(user, text) for _ in range(3)] == [None] * 3
+    assert [languages.new_language(user, text) for _ in range(3)] == [None] * 3
     languages.note(user, text)
-    assert languages.settled(user, "quiero reservar una mesa para dos personas mañana") == "es"
+    assert languages.new_language(user, "quiero reservar una mesa para dos personas mañana") == "es"
     assert languages.of(User(user.id, user.state, "free", None, "c", trains=False), "x") == "en"
 
 

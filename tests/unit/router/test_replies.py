@@ -265,7 +265,7 @@ def test_a_missing_value_warns_and_the_rest_is_said_in_the_same_language(languag
         said = reply(kind, language)
     assert said == load_catalogue(language).parts[kind][0]
     assert [str(warning.message) for warning in warned] == [
-        f"the reply {kind} was given no {need} that it can use; NEEDS says what it takes" for need in REPLY_VALUES[kind]
+        f"the reply {kind} was given no {need} that it can use; REPLY_VALUES says what it takes" for need in REPLY_VALUES[kind]
     ]
     assert {warning.filename for warning in warned} == {__file__}, "it points at the caller"
 
@@ -472,7 +472,7 @@ def test_no_word_is_said_that_is_not_in_a_catalogue(kind: ReplyKind) -> None:
 
 
 def test_importing_reads_no_catalogue() -> None:
-    program = "from hermes.router.replies.catalogue import catalogue_of; print(catalogue_of.cache_info().currsize)"
+    program = "from hermes.router.replies.catalogue import load_catalogue; print(load_catalogue.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "0\n"
 
 

@@ -1,9 +1,9 @@
-"""Every sentence that Hermes says on its own behalf, in sixteen languages.
+"""Every sentence that Hermes itself says, without a model, in sixteen languages.
 
     reply(ReplyKind.DAY_BUDGET, user.language, resets_at=spent.resets_at, now=clock.now(), zone=ZoneInfo("Asia/Makassar"))
 
 The sentences are in languages/, one file each. Plural forms, dates and durations are CLDR's, by way of Babel. Knows nothing of users,
-credits or channels: what a sentence needs is given to it."""
+credits or channels: the caller gives the values that a sentence needs."""
 
 from hermes.router.replies.catalogue import LANGUAGES, nearest_language
 from hermes.router.replies.formatting import Money

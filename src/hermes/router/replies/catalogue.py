@@ -1,4 +1,4 @@
-"""The catalogues: one file of sentences for each language, read when the language is first spoken."""
+"""The catalogues: one file of sentences for each language, read when Hermes first replies in that language."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from babel import Locale
 from hermes.router.replies.kinds import ReplyKind
 
 LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
-"""What Hermes speaks. Each is the name of a file."""
+"""The languages that Hermes speaks. Each is the name of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyCatalogue:
     """All sentences of one language.
 
-    A reply is made of parts, each whole by itself. The first one has no value in it; a later one may be left out where its value is
-    missing. So there is always something to say, and always in the user's own language."""
+    A reply has parts, and each part is a complete text. The first one needs no value; a later one is left out if its value is missing. So
+    there is always something to say, and always in the user's own language."""
 
     locale: Locale
     parts: Mapping[ReplyKind, tuple[str, ...]]
@@ -35,7 +35,7 @@ class ReplyCatalogue:
 
 
 def nearest_language(tag: str | None) -> str:
-    """The nearest language that Hermes speaks: `pt-BR` is `pt`, `zh_Hant_TW` is `zh`, what it does not speak and None are `en`."""
+    """The nearest language that Hermes speaks: `pt-BR` gives `pt`, `zh_Hant_TW` gives `zh`; any other tag and None give `en`."""
     subtags = (tag or "").replace("_", "-").lower().split("-")
     nearest = ("-".join(subtags[:length]) for length in range(len(subtags), 0, -1))
     return next((language for language in nearest if language in LANGUAGES), "en")
@@ -49,5 +49,5 @@ def load_catalogue(language: str) -> ReplyCatalogue:
 
 
 def parse_catalogue(locale: Locale, table: Mapping[str, Any]) -> ReplyCatalogue:
-    """A catalogue out of the table that its file holds. A kind without a sentence is a KeyError."""
+    """Make a catalogue from the table of its file. Raises KeyError if a kind has no sentence."""
     return ReplyCatalogue(locale, {kind: tuple(table[kind]) for kind in ReplyKind}, dict(table["credits"]))

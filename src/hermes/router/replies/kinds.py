@@ -1,4 +1,4 @@
-"""What Hermes can have to say on its own behalf, and what it must be told to say it."""
+"""The replies that Hermes itself makes, without a model, and the values that each of them needs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class ReplyKind(StrEnum):
-    """Why Hermes speaks for itself. The value is the key in the catalogues."""
+    """The reason for a reply. The value is the key in the catalogues."""
 
     SIGNUP = "signup"
-    """Nobody knows the sender."""
+    """The sender is not signed up."""
     ACTIVATION = "activation"
     """The sender signed up, and is not activated yet."""
     UPGRADE = "upgrade"
@@ -20,25 +20,25 @@ class ReplyKind(StrEnum):
     MONTH_BUDGET = "month_budget"
     """The tokens of the month are used up."""
     PAUSED = "paused"
-    """No model is called for anybody: the cap is reached, or the kill switch is on."""
+    """No model is called for any user: the cap is reached, or the kill switch is on."""
     BUSY = "busy"
-    """Too many calls at once; no slot became free."""
+    """Too many calls at once; no slot became free in time."""
     RETRY_LATER = "retry_later"
     """Every model failed."""
     TOOL_DISCLAIMER = "tool_disclaimer"
-    """Stands before the raw result of a tool. The only one of these for which a credit may be posted."""
+    """Stands before the raw result of a tool. The only reply for which a credit may be posted."""
     IMAGE_TOO_LARGE = "image_too_large"
-    """The picture is over the limit."""
+    """The image is larger than the limit."""
     IMAGE_UNREADABLE = "image_unreadable"
-    """The picture is damaged, of an unknown kind, or could not be fetched."""
+    """The image is damaged, of an unknown kind, or could not be fetched."""
     TOO_MANY_MESSAGES = "too_many_messages"
-    """One sender writes faster than Hermes takes messages."""
+    """The sender writes faster than Hermes answers."""
     APOLOGY = "apology"
-    """A message or its answer ended in the dead letters."""
+    """Hermes gave up on a message, which is now a dead letter."""
     REMINDER = "reminder"
-    """The time of a reminder has come. Said by itself, and not in place of an answer."""
+    """A reminder is due. Hermes sends it by itself, not as an answer."""
     PRICE_DROP = "price_drop"
-    """A product has come down to the price that the user waits for. Said by itself."""
+    """A product has come down to the price that the user waits for. Hermes sends it by itself, not as an answer."""
 
 
 REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
@@ -58,16 +58,16 @@ REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     ReplyKind.REMINDER: ("text",),
     ReplyKind.PRICE_DROP: ("product", "price", "shop", "link"),
 }
-"""The values that each reply is to be given, by name. One that is None on purpose says: there is none, so leave out the part about it.
+"""The values that the caller gives to each reply, by name. The value None says that there is none: its part of the reply is left out.
 
     link            str        where to sign up, to activate, to buy
     referral_code   str        the user's own
     reward          int        credits for each friend who joins
-    resets_at       datetime   when it goes on, with a zone; also give `now`, and the user's `zone`
-    max_bytes       int        the largest picture that is taken
+    resets_at       datetime   when Hermes answers again, with a zone; also give `now`, and the user's `zone`
+    max_bytes       int        the largest image that Hermes accepts
     retry_in        timedelta  how long to wait
-    text            str        what to be reminded of, as the user put it
+    text            str        the reminder in the user's own words
     product         str        brand and name
     price           Money      what it costs now
-    shop            str        where
+    shop            str        the shop that sells it
 """

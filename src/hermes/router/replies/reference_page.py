@@ -1,4 +1,4 @@
-"""The reference page: every reply in every language, for people to review. All of it is read from the catalogues."""
+"""The reference page: every reply in every language, for reviewers. All of it is read from the catalogues."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SAMPLE_COUNTS = (0, 1, 2, 3, 5, 11, 21, 100, 1_000_000)
 OPENING = """\
 # Reference: replies
 
-What Hermes says on its own behalf, in all of its languages. This page is made from the catalogues in
-`src/hermes/router/replies/languages`; whoever speaks one of these languages better than we do is welcome to correct its file. Values stand
-for examples: a link, a code, a time in Bali. A part whose value is missing is left out; the first part never needs one.
+What Hermes itself says, without a model, in all of its languages. This page is made from the catalogues in
+`src/hermes/router/replies/languages`; if you speak one of these languages better than we do, please correct its file. The values here are
+examples: a link, a code, a time in Bali. A part whose value is missing is left out; the first part never needs one.
 """
 
 
@@ -53,8 +53,8 @@ def reply_tables() -> Iterator[str]:
         yield "|---|---|"
         samples = {**SAMPLES, "resets_at": NEXT_MONTH} if kind is ReplyKind.MONTH_BUDGET else SAMPLES
         for language in LANGUAGES:
-            said = reply(kind, language, zone=ZONE, now=NOW, **samples).replace("\n", "<br>")
-            yield f"| {language} | {said} |"
+            text = reply(kind, language, zone=ZONE, now=NOW, **samples).replace("\n", "<br>")
+            yield f"| {language} | {text} |"
         yield ""
 
 
@@ -70,11 +70,11 @@ def credits_table() -> Iterator[str]:
 
 
 def kind_meanings() -> dict[ReplyKind, str]:
-    """What is written below each kind in its declaration."""
+    """The docstring of each kind, by kind."""
     [declared] = [node for node in ast.parse(inspect.getsource(sys.modules[ReplyKind.__module__])).body if isinstance(node, ast.ClassDef)]
     return {
-        ReplyKind[target.id]: text
+        ReplyKind[target.id]: meaning
         for above, below in zip(declared.body, declared.body[1:], strict=False)
         if isinstance(above, ast.Assign) and isinstance(target := above.targets[0], ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(text := below.value.value, str)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(meaning := below.value.value, str)
     }

@@ -1,4 +1,4 @@
-"""Say it: the right sentence, in the user's language, with its values in place. Never raises: without a value a reply is shorter."""
+"""Render a reply: the sentences of its kind, in the user's language, with their values. Never raises: a missing value makes it shorter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ReplyValue = str | int | datetime | timedelta | Money | None
 
 
 class MissingValue(UserWarning):
-    """A reply was not given what it needs. A warning and not an error: in our tests it fails, in production the rest is still said."""
+    """The caller did not give a value that the reply needs. A warning, not an error: our tests fail, but users still get the rest of it."""
 
 
 def reply(
@@ -36,11 +36,11 @@ def reply(
     now: datetime | None = None,
     **values: ReplyValue,
 ) -> str:
-    """Return what Hermes says for itself, in the language nearest to the tag `language`.
+    """Return a reply of Hermes itself, in the language nearest to the tag `language`.
 
-    NEEDS says which values go with which kind; others are ignored, so that one caller may give the same ones to all. A value of None
-    leaves out the part about it. A value that is not given, or of the wrong type, does the same and warns: MissingValue.
-    Without a `zone` times are in UTC and say so. Every reply is below 1,000 bytes of UTF-8 with a link of up to 200, and other words of up
+    REPLY_VALUES lists the values of each kind; others are ignored, so that a caller may give the same ones to all kinds. A value of None
+    leaves out the part about it. A value that is missing, or of the wrong type, does the same and warns: MissingValue.
+    Without a `zone` times are in UTC and say so. Every reply is below 1,000 bytes of UTF-8, with a link of up to 200 and other text of up
     to 600."""
     return render_reply(load_catalogue(nearest_language(language)), kind, values, zone=zone, now=now)
 
@@ -48,20 +48,22 @@ def reply(
 def render_reply(
     catalogue: ReplyCatalogue, kind: ReplyKind, values: Mapping[str, ReplyValue], *, zone: tzinfo | None, now: datetime | None
 ) -> str:
-    """The reply out of this catalogue: every part whose values are all there, one below the other."""
+    """The reply from this catalogue: every part whose values are all there, one line each."""
     words: dict[str, str] = {}
     for name in REPLY_VALUES[kind]:
         found: dict[str, str] = {}
-        with suppress(ArithmeticError):  # a date beyond the calendar, a number that is none
+        with suppress(ArithmeticError):  # a date beyond the calendar, a price that is not a number
             found = format_value(name, values.get(name), catalogue, zone=zone, now=now)
         words |= found
         if not found and values.get(name, ...) is not None:
-            warnings.warn(f"the reply {kind} was given no {name} that it can use; NEEDS says what it takes", MissingValue, stacklevel=3)
+            warnings.warn(
+                f"the reply {kind} was given no {name} that it can use; REPLY_VALUES says what it takes", MissingValue, stacklevel=3
+            )
     return "\n".join(part.format_map(words) for part in catalogue.parts[kind] if words.keys() >= placeholders(part))
 
 
 def format_value(name: str, value: ReplyValue, catalogue: ReplyCatalogue, *, zone: tzinfo | None, now: datetime | None) -> dict[str, str]:
-    """One value as a reader sees it, by placeholder; nothing for what does not fit. A time is two: when it is, and how long until then."""
+    """A value as text, by placeholder; empty for a value of the wrong type. A time gives two texts: when it is, and how long until then."""
     is_right_to_left, locale = catalogue.is_right_to_left, catalogue.locale
     words: dict[str, str] = {}
     match name, value:
@@ -73,8 +75,8 @@ def format_value(name: str, value: ReplyValue, catalogue: ReplyCatalogue, *, zon
             words = {name: format_credits(count, catalogue.credits, locale)}
         case "max_bytes", int(limit_bytes):
             words = {name: format_size(limit_bytes, locale)}
-        case "text" | "product" | "shop", str(words_of_others):
-            words = {name: " ".join(words_of_others.split())}
+        case "text" | "product" | "shop", str(free_text):
+            words = {name: " ".join(free_text.split())}
         case "price", Money() as price:
             words = {name: format_money(price, locale)}
         case "retry_in", timedelta() as wait:
@@ -85,5 +87,5 @@ def format_value(name: str, value: ReplyValue, catalogue: ReplyCatalogue, *, zon
 
 
 def placeholders(part: str) -> set[str]:
-    """The names that a part has a place for."""
+    """The names of the placeholders in a part."""
     return {name for _, name, _, _ in Formatter().parse(part) if name is not None}

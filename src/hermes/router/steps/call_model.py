@@ -1,4 +1,4 @@
-"""Step 8: ask the model, once per turn however often the turn is driven. What was prepared first is what is asked."""
+"""Step 8: ask the model, once per turn however often the turn is driven. Every attempt asks what the first one prepared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes.router.steps.resolve_user import ResolvedUser
 async def call_model(
     claim: Claim, prompt: Prompt, person: ResolvedUser, past: LoadedHistory, services: Services
 ) -> tuple[Prompt, JournaledAnswer]:
-    """Return what was asked, and the answer. Raises NoAnswer, BudgetSpent, Paused; then nothing was paid, or what was paid is counted."""
+    """Return the prompt that was sent, and the answer. Raises NoAnswer, BudgetSpent, CallsPaused; a call that was paid is counted."""
     caller = make_caller(claim, person, past.session.id)
 
     prepared = prompt.to_bytes()
@@ -23,8 +23,8 @@ async def call_model(
         return prompt if request == prepared else Prompt.from_bytes(request)
 
     async def run(request: bytes) -> EffectResult:
-        asked = read(request)
-        return await ask_model(services, asked.messages, caller, tools=asked.tools, tool_choice=asked.tool_choice)
+        sent = read(request)
+        return await ask_model(services, sent.messages, caller, tools=sent.tools, tool_choice=sent.tool_choice)
 
     effects = Effects(services.transactions, services.journal)
     request, result = await effects.once_with_request(claim, "call_model", 0, prepared, run, is_repeatable=True)

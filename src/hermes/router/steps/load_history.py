@@ -1,4 +1,4 @@
-"""Step 4: what was said in this session so far. A history that cannot be had is empty, and the turn says so."""
+"""Step 4: load the session's messages so far. A history that cannot be read is empty, and `is_missing` says so."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LoadedHistory:
-    """The session, and the end of its list that the model is shown."""
+    """The session, and the last messages of its list, which are shown to the model."""
 
     session: Session
     history: RecentHistory
     is_missing: bool = False
-    """It could not be read; the model is asked without it, and what comes of it goes behind all that is there."""
+    """It could not be read. The model is asked without it, and the turn is appended after all that is stored."""
 
     is_compacted: bool = False
-    """It was too long for the model, and was made shorter now."""
+    """It was too long for the model, and this turn shortened it."""
 
     @property
     def has_tools(self) -> bool:
@@ -37,8 +37,8 @@ class LoadedHistory:
 
 
 async def load_history(claim: Claim, person: ResolvedUser, services: Services) -> LoadedHistory:
-    """Return the session's past, compacted first where it has grown too long for the model. Raises Forgotten, and StoreUnavailable for a
-    session that cannot be had at all."""
+    """Return the session's history, compacted first if it has grown too long for the model. Raises UserErased, and StoreUnavailable if the
+    session itself cannot be read."""
     past, compaction = await read_history(claim, services), services.compaction
     if compaction is None or past.is_missing or not compaction.is_due(past.history.messages, person.tier):
         return past
@@ -51,8 +51,8 @@ async def load_history(claim: Claim, person: ResolvedUser, services: Services) -
 
 
 def without_oldest(past: LoadedHistory, compaction: CompactionPolicy, tier: str) -> LoadedHistory:
-    """The past of a shared room without its oldest messages, which are too many. It is not summarised: a summary would put the words of
-    several people into one voice, and what one of them only quoted could be read as said by another."""
+    """The history of a shared room without its oldest messages, so that it fits. It is not summarised: a summary would merge the words of
+    several people, and a model could take one person's quotation for another person's words."""
     history = past.history
     kept = list(history.messages)
     while kept and not (kept[0].get("role") == "user" and compaction.fits(kept, tier)):
@@ -62,7 +62,7 @@ def without_oldest(past: LoadedHistory, compaction: CompactionPolicy, tier: str)
 
 
 async def read_history(claim: Claim, services: Services) -> LoadedHistory:
-    """Return the session's past as it is."""
+    """Return the session's history as it is."""
     async with services.transactions.once() as tx:
         session = await services.sessions.find_current(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
     if session is None:
@@ -74,7 +74,7 @@ async def read_history(claim: Claim, services: Services) -> LoadedHistory:
         log.warning("history_missing", session_id=str(session.id))
         return LoadedHistory(session, RecentHistory((), session.head, session.length), is_missing=True)
     except DataDamaged:
-        # Nothing can be added to a list that nobody can read; the conversation goes on in a new one, and somebody should look at it.
+        # No turn can be appended to a damaged list. The conversation goes on in a new session, and an alert tells the operator.
         services.alerts.alert("history_damaged", session_id=str(session.id))
         async with services.transactions.begin() as tx:
             session = await services.sessions.begin(tx, session, claim.user_id)

@@ -1,6 +1,6 @@
-"""Step 3: who the agent is, and what it knows about the user. Never fails: without recall, without facts, it is at least itself.
+"""Step 3: load the soul: who the agent is, and what it knows about the user. Never fails: without any store it is the personality alone.
 
-In a room that several people share it knows nothing of any of them, and no store is asked."""
+In a room that several people share the agent knows nothing about any of them, and no store is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 1: who writes, and who answers there."""
+"""Step 1: the user who writes, and the agent that answers them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.turn import Platform
 
 
 class UnknownSender(PortError):
-    """Nobody knows the sender; they may sign up."""
+    """The sender is not signed up."""
 
 
 class NotActivated(PortError):
@@ -30,17 +30,17 @@ class TooManyMessages(PortError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedUser:
-    """Somebody who may be answered, and how."""
+    """A user in a turn: their agent, language, tier and time zone."""
 
     user: User
     agent: Agent
     language: str
     tier: str
-    """Whose models and tokens: the agent's, where it has a tier of its own."""
+    """The tier that decides models and budget: the agent's own, if it has one, else the user's."""
     zone: tzinfo = UTC
 
     def in_timezone(self, timezone: str | None) -> ResolvedUser:
-        """The same person, with their own time where it is known."""
+        """The same user in their own time zone; unchanged for None and for an unknown name."""
         try:
             return self if timezone is None else replace(self, zone=ZoneInfo(timezone))
         except (ValueError, OSError, KeyError):
@@ -48,7 +48,7 @@ class ResolvedUser:
 
 
 async def load_user(claim: Claim, services: Services) -> ResolvedUser:
-    """Return who wrote, whatever their state: also somebody who is refused is answered in their language."""
+    """Return the sender, whatever their state: Hermes refuses them in their own language too. Raises UserErased for a deleted user."""
     async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
@@ -59,8 +59,8 @@ async def load_user(claim: Claim, services: Services) -> ResolvedUser:
 
 
 async def resolve_user(claim: Claim, person: ResolvedUser, services: Services) -> ResolvedUser:
-    """Let in who is active, and does not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
-    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:  # a program has a limit of its own
+    """Return the user if they are active and do not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
+    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:  # API keys have a limit of their own
         raise TooManyMessages
     if person.user.state is UserState.STRANGER:
         raise UnknownSender

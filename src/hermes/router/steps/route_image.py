@@ -1,7 +1,7 @@
-"""Step 5: what a picture is for. A message without one passes.
+"""Step 5: find out what an image is for. A message without an image passes.
 
-Its caption decides first. Where it does not, the model that sees it decides with the tools that it calls, and until then it is general:
-what goes wrong with the decision costs the decision, and not the answer. Only what cannot be shown at all ends here."""
+The caption decides first. If it does not, the model that sees the image decides by the tools that it calls; until then the intent is
+general. A wrong intent costs no answer. Only an image that cannot be shown at all ends the turn here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hermes.router.services import Services
 
 
 async def route_image(claim: Claim, services: Services) -> ImagePrompt | None:
-    """Look at the picture. Raises ImageTooLarge and ImageUnreadable.
+    """Look at the image. Raises ImageTooLarge and ImageUnreadable.
 
-    Not again where the model was asked already: what it was shown is in the journal, and its address may be gone by now."""
+    Returns None if an earlier attempt has asked the model: the journal has what it was shown, and the image may be gone by now."""
     if claim.attempt > 1 and claim.envelope.event.media_url is not None:
         async with services.transactions.once() as tx:
             if await services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:

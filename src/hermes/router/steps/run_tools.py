@@ -1,6 +1,6 @@
-"""Step 9: do what the model asked for, one round of it, and let it say what came of it.
+"""Step 9: run the tools that the model called, one round of them, and ask the model again with their results.
 
-Where it cannot say it any more, the user is told what the tools brought, with a word of warning before it."""
+If that second call fails, the user gets the raw output of the tools, after a disclaimer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from hermes.ports.backends import BackendError
@@ -26,20 +25,20 @@ from hermes.router.steps.load_history import LoadedHistory
 from hermes.router.steps.resolve_user import ResolvedUser
 
 MAX_TOOL_CALLS = 12
-"""Calls of one round; each of them may take its whole time, and the user waits for all of them."""
+"""Calls of one round. They run one after the other, each may take its full time limit, and the user waits for all of them."""
 TOO_MANY_CALLS = "Error: this was not done; there were too many calls at once. Ask for the rest in the next message."
 
 
 @dataclass(frozen=True, slots=True)
 class TurnTranscript:
-    """All that was said in a turn: to the model, by it, by its tools."""
+    """Everything that a turn exchanged with the model and its tools."""
 
     prompt: Prompt
     first: JournaledAnswer
     results: Sequence[ToolResult] = ()
     second: JournaledAnswer | None = None
     raw: str | None = None
-    """What the tools brought, where the model could not put it into words."""
+    """The output of the tools, if the second model call failed."""
 
     @property
     def text(self) -> str:
@@ -47,7 +46,7 @@ class TurnTranscript:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a model or a tool did something for it: an answer out of the cache alone is a copy."""
+        """Whether a model or a tool worked for this answer; False for an answer from the cache without tools."""
         return bool(self.results) or self.first.copy_of is None
 
     @property
@@ -56,34 +55,34 @@ class TurnTranscript:
 
 
 async def run_tools(
-    claim: Claim, asked: tuple[Prompt, JournaledAnswer], person: ResolvedUser, past: LoadedHistory, services: Services
+    claim: Claim, first_call: tuple[Prompt, JournaledAnswer], person: ResolvedUser, past: LoadedHistory, services: Services
 ) -> TurnTranscript:
-    """Return the whole exchange. Of tools nothing is raised; a second call that fails costs its words, and not the answer."""
-    prompt, answered = asked
-    calls = answered.tool_calls
+    """Return the turn's transcript. A tool never raises; if the second model call fails, the transcript has the raw output instead."""
+    prompt, first = first_call
+    calls = first.tool_calls
     if not calls:
-        return TurnTranscript(prompt, answered)
+        return TurnTranscript(prompt, first)
     user = ToolUser(claim.user_id, claim.envelope.account, person.language, str(person.zone), claim.turn_id, services.clock.now())
     results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls[:MAX_TOOL_CALLS])]
     results += [ToolResult(call.id, call.name, TOO_MANY_CALLS, is_error=True, ms=0) for call in calls[MAX_TOOL_CALLS:]]
-    said = prompt.then([answered.message, *(message_of(result) for result in results)])
+    messages = prompt.then([first.message, *(message_of(result) for result in results)])
 
     async def conclude(_: bytes) -> EffectResult:
         async with asyncio.timeout(services.model_s):
-            return await ask_model(services, said, make_caller(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
+            return await ask_model(services, messages, make_caller(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
 
     effects = Effects(services.transactions, services.journal)
     try:
-        # What is sent follows from the first request, its answer and the results, which the journal has word for word; not once more here.
-        request = json.dumps({"after": answered.call_id}).encode()
+        # The journal already has the first request, its answer and the results word for word, and this request follows from them.
+        request = json.dumps({"after": first.call_id}).encode()
         concluded = await effects.once(claim, "call_model", 1, request, conclude, is_repeatable=True)
     except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
-        return TurnTranscript(prompt, answered, results, raw=raw_output(results, person.language))
-    return TurnTranscript(prompt, answered, results, JournaledAnswer.from_bytes(concluded))
+        return TurnTranscript(prompt, first, results, raw=raw_output(results, person.language))
+    return TurnTranscript(prompt, first, results, JournaledAnswer.from_bytes(concluded))
 
 
 async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, services: Services) -> ToolResult:
-    """Run a tool, and remember what it brought. A tool does what it does once by itself, so it may be asked again."""
+    """Run a tool, and store its result in the journal. Safe to repeat: a tool itself makes sure that its effect happens once."""
 
     async def run(request: bytes) -> EffectResult:
         result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
@@ -99,5 +98,5 @@ def message_of(result: ToolResult) -> Mapping[str, Any]:
 
 
 def raw_output(results: Sequence[ToolResult], language: str) -> str:
-    spoken = partial(reply, ReplyKind.TOOL_DISCLAIMER, language)
-    return "\n".join([spoken(), *(result.text for result in results)])
+    disclaimer = reply(ReplyKind.TOOL_DISCLAIMER, language)
+    return "\n".join([disclaimer, *(result.text for result in results)])

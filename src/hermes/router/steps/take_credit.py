@@ -1,4 +1,4 @@
-"""Step 2: reserve one credit for the turn. It is posted with the answer, and voided with anything else."""
+"""Step 2: reserve one credit for the turn. Step record posts it with an answer, and voids it with any other end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from hermes.router.services import Services
 
 
 async def take_credit(claim: Claim, services: Services) -> None:
-    """Reserve; a turn that is driven again keeps what it has. Raises OutOfCredit."""
+    """Reserve a credit; a turn that is driven again keeps the one that it has. Raises OutOfCredit."""
     async with services.transactions.once() as tx:
         await services.credits.reserve(tx, claim.user_id, claim.turn_id)

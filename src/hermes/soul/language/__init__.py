@@ -1,9 +1,9 @@
-"""Which of the sixteen languages a person writes in.
+"""Tell which of the sixteen languages a user writes in.
 
-script      what the letters say by themselves
-detect      the language of one message
-preference  the language of a person: it changes when they do, and not for one word
-spoken      the language that each user is spoken to in"""
+script          what the letters alone say
+detect          the language of one message
+preference      the language of a user: two messages in another language change it, one does not
+user_languages  the language in which Hermes answers each user"""
 
 from hermes.soul.language.detect import LANGUAGES, detect_language, load_language_model
 from hermes.soul.language.preference import LanguagePreference

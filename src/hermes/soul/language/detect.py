@@ -1,7 +1,7 @@
-"""The language of one message. The script decides where it can; for the nine languages in Latin letters, py3langid does, and for greetings
-and thanks the words themselves: one short word is too little for statistics, and it is what most people begin with.
+"""The language of one message. The script decides where it can. For the nine languages in Latin letters py3langid does, and for greetings
+and thanks the phrase books: one short word is too little for statistics, and most users begin with one.
 
-The model is read at the first message in Latin letters, or by `warm`: about a third of a second, once."""
+The model is read at the first message in Latin letters, or by `load_language_model`: about a third of a second, once."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _BY_SCRIPT = {
     WritingScript.HAN: "zh",
 }
 KNOWN_LANGUAGE_FACTOR = 4.0
-"""How many times as likely another language must be than the one that a person is known to write. Short messages say little."""
+"""How many times as likely as the user's known language another one must be. Short messages say little."""
 MAX_GREETING_CHARS = 80
 MAX_READ_CHARS = 2_000
-"""Characters that are looked at: more do not make it surer."""
+"""Characters that are read: more do not make the result surer."""
 MIN_LIKELIHOOD, MIN_SHORT_LIKELIHOOD = 0.2, 0.7
-"""The least likelihood for a language of a person of whom we know none; the second for a message of less than `LITTLE` letters."""
+"""The least likelihood for a user without a known language; the second for a message of fewer than MIN_LONG_LETTERS letters."""
 MIN_LONG_LETTERS = 12
 
 
 def detect_language(text: str, *, known: str | None = None) -> str | None:
-    """The language of a message, one of the sixteen; what is known of its writer if the message does not tell, else None.
+    """The language of a message, one of the sixteen; if the message does not show one, `known`.
 
-    Names, links and numbers tell nothing. In Chinese characters alone a Japanese stays Japanese."""
+    Names, links and numbers show none. If `known` is Japanese, Chinese characters alone stay Japanese."""
     return detect_cached(text[:MAX_READ_CHARS], known)
 
 
-@lru_cache(maxsize=1024)  # a turn asks twice: what to answer in, and what the user has come to write in
+@lru_cache(maxsize=1024)  # a turn calls it twice: for the language to answer in, and for the user's stored language
 def detect_cached(text: str, known: str | None) -> str | None:
     words = _NOT_WORDS.sub(" ", text)
     script = script_of(words)
@@ -59,14 +59,14 @@ def detect_cached(text: str, known: str | None) -> str | None:
 
 
 def likeliest_language(words: str, known: str | None) -> str | None:
-    polite = trivial_languages(words).intersection(LATIN) if len(words) <= MAX_GREETING_CHARS else frozenset[str]()
-    if known in polite:
+    greeting_languages = trivial_languages(words).intersection(LATIN) if len(words) <= MAX_GREETING_CHARS else frozenset[str]()
+    if known in greeting_languages:
         return known
-    if "en" in polite:
-        return known or "en"  # "hello" and "ok" are said everywhere
+    if "en" in greeting_languages:
+        return known or "en"  # "hello" and "ok" are used in every language
     likely = dict(_identifier().rank(words))
-    if polite:
-        return max(polite, key=lambda language: likely[language])
+    if greeting_languages:
+        return max(greeting_languages, key=lambda language: likely[language])
     best = max(likely, key=lambda language: likely[language])
     if known in likely:
         return known if likely[known] * KNOWN_LANGUAGE_FACTOR >= likely[best] else str(best)

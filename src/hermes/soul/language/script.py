@@ -1,6 +1,6 @@
-"""What the letters of a text say by themselves: seven of the sixteen languages have a script of their own.
+"""What the letters of a text alone say about its language: seven of the sixteen languages have a script of their own.
 
-Says nothing about Latin letters, which nine languages share, nor about a script's other languages: Persian and Urdu are
+Nine languages share the Latin script, so it decides nothing. A script also has languages that Hermes does not speak: Persian and Urdu are
 written with letters that Arabic does not have, Ukrainian with some that Russian does not."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class WritingScript(StrEnum):
-    """The scripts of the sixteen languages, and what is none of them."""
+    """The scripts of the sixteen languages."""
 
     LATIN = "latin"
     CYRILLIC = "cyrillic"
@@ -23,9 +23,9 @@ class WritingScript(StrEnum):
 
 
 def script_of(text: str) -> WritingScript | None:
-    """The script of most of a text's letters; None if it has none of ours. One kana makes it Japanese: Chinese has none."""
+    """The script of most of a text's letters; None if it has no letter of these scripts. One kana makes it Japanese: Chinese has none."""
     counts = {script: len(pattern.findall(text)) for script, pattern in _LETTERS.items()}
-    # Names and brands are Latin in every script, and one of our other letters often says as much as several of theirs.
+    # Names and brands are in Latin letters in every language, and one letter of the other scripts often says as much as several Latin ones.
     for script in counts.keys() - {WritingScript.LATIN}:
         counts[script] *= 4
     if counts[WritingScript.JAPANESE]:
@@ -36,9 +36,9 @@ def script_of(text: str) -> WritingScript | None:
 
 
 def is_another_language(text: str, script: WritingScript) -> bool:
-    """Whether a text in one of our scripts is in a language that is none of ours, going by letters that ours do not have."""
+    """Whether a text in this script is in a language that Hermes does not speak, by letters that the spoken language does not have."""
     strange = _STRANGE.get(script)
-    return strange is not None and len(strange.findall(text)) >= 2  # one may be a name, or a dialect's
+    return strange is not None and len(strange.findall(text)) >= 2  # one letter may come from a name or a dialect
 
 
 _LETTERS = {

@@ -1,4 +1,4 @@
-"""The language that each user is spoken to in: that of the message where it tells, and their own otherwise."""
+"""The language in which Hermes answers each user: that of the message if it shows one, else the user's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MAX_USERS = 10_000
 
 
 class UserLanguages:
-    """The port Languages. What was seen once it remembers in this process alone: who writes twice elsewhere changes one message later."""
+    """Implements the port Languages. It remembers a language that was seen once in this process only: if another process answers the
+    second message, the language changes one message later."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[UUID, str] = OrderedDict()
@@ -22,7 +23,7 @@ class UserLanguages:
     def of(self, user: User, text: str) -> str:
         return detect_language(text, known=user.language) or user.language or DEFAULT_LANGUAGE
 
-    def settled(self, user: User, text: str) -> str | None:
+    def new_language(self, user: User, text: str) -> str | None:
         after = LanguagePreference(user.language, self._seen.get(user.id)).after(text)
         return after.language if after.language != user.language else None
 

@@ -1,15 +1,16 @@
-"""Keeping other people's orders out of the prompt, in sixteen languages.
+"""Keep orders that are hidden in data out of the prompt, in sixteen languages.
 
-value      what may be stored, cleaned and cut; None for what is an attack
-scan       is this text an attack, of which family, in which language
+value      cleans and cuts a value that is to be stored; None for an attack
+scan       tells whether a text is an attack, of which family, in which language
 families   the sixteen kinds of attack, as combinations of concepts
-clauses    where the concepts of one clause stand
-lexicon    which words say which concept; words/ holds them, a file for each language
-views      the texts that one text may stand for: decoded, unfolded, unspaced, turned round
-fold       one form for all ways to write a letter
-graphemes  what a reader counts as one character
+clauses    finds where the concepts of one clause stand
+lexicon    maps words to concepts; words/ holds the words, a file for each language
+views      the texts that one text may stand for: decoded, folded, without spaces, reversed
+fold       folds all ways to write a letter into one
+graphemes  counts characters as a reader does
+markers    finds the marks that chat templates put between messages
 
-It is hygiene, not a proof: who writes in words of their own gets through. So what passes still enters a prompt as marked data only."""
+It is hygiene, not a proof: an attacker with new words gets through. So text that passes still enters a prompt only as marked data."""
 
 from hermes.soul.sanitize.families import AttackFamily
 from hermes.soul.sanitize.scan import AttackFinding, load_word_lists, scan

@@ -1,11 +1,11 @@
-"""Where the concepts of a text stand, language by language, and whether they meet in a clause.
+"""Find where the concepts of a text stand, language by language, and whether a rule's concepts stand in one clause.
 
-A clause ends with a sentence, a colon or an empty line: no match reaches over its end. Positions are words where words are
-set apart, and characters where they are not; what no word of the language accounts for is counted as unknown.
+A clause ends with a sentence, a colon or an empty line: no match goes beyond its end. Positions are words in languages that
+separate words by spaces, and characters in the others; a word that the language's list does not have counts as unknown.
 
 Linear: each word is looked up a bounded number of times, and no pattern has a loop."""
 
-# ruff: noqa: RUF001  # the ends of sentences of sixteen languages look like other characters
+# ruff: noqa: RUF001  # sentence ends of sixteen languages look like other characters
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from hermes.soul.sanitize.lexicon import (
 Span = tuple[int, int]
 Spans = dict[str, list[Span]]
 CLAUSE_END_WEIGHT = 1_000
-"""What the end of a clause counts, in unknown words."""
+"""How many unknown words the end of a clause counts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClauseReading:
-    """A text as one language reads it. What is counted is counted up to each position, and the end."""
+    """A text as one language reads it. Counts are cumulative: one for each position and one for the end."""
 
     language: str
     found: Spans
     """The places of each concept."""
     unknown: Sequence[int]
     own: Sequence[int] | None = None
-    """Words that the language knows, where English was read along with it."""
+    """Words that the language knows, if English was read along with it; else None."""
     english: Sequence[int] | None = None
 
-    def meets(self, rule: AttackRule, *, most_unknown: int, limits: frozenset[int] | None) -> bool:
-        """Whether one place of each need lies near enough to the others; `limits` are where a match may begin and end."""
+    def meets(self, rule: AttackRule, *, max_unknown: int, limits: frozenset[int] | None) -> bool:
+        """Whether the rule's needs have places close enough together. `limits` are the positions where a match may begin and end."""
         places = sorted(
             (span, number) for number, need in enumerate(rule.needs) for concept in need for span in self.found.get(concept, ())
         )
@@ -56,30 +56,30 @@ class ClauseReading:
             last[number] = span
             if len(last) == len(rule.needs):
                 start, end = min(span[0] for span in last.values()), max(span[1] for span in last.values())
-                if self.unknown[end] - self.unknown[start] <= min(rule.unknown, most_unknown) and self._is_ours(start, end):
+                if self.unknown[end] - self.unknown[start] <= min(rule.unknown, max_unknown) and self._is_own_language(start, end):
                     return limits is None or {start, end} <= limits
         return False
 
-    def _is_ours(self, start: int, end: int) -> bool:
-        """Not English with a word that means something here too: "was" is German, and "was your password" is not."""
+    def _is_own_language(self, start: int, end: int) -> bool:
+        """False for English in which one word is also a word of this language: "was" is German, but "was your password" is not."""
         if self.own is None or self.english is None:
             return True
         return self.own[end] - self.own[start] >= self.english[end] - self.english[start]
 
 
 def find_rule(folded: str) -> tuple[AttackRule, str] | None:
-    """The first rule that a folded text meets, and the language in which it does."""
-    met = find_rule_by_characters(folded) if _UNSPACED.search(folded) else None
-    if met is None and _SPACED.search(folded):
-        met = find_rule_by_words(_WORD.findall(split_contractions(_END.sub(f" {CLAUSE_END} ", folded))))
-    return met
+    """The first rule that a folded text meets, and the language in which it meets it."""
+    found = find_rule_by_characters(folded) if _UNSPACED.search(folded) else None
+    if found is None and _SPACED.search(folded):
+        found = find_rule_by_words(_WORD.findall(split_contractions(_END.sub(f" {CLAUSE_END} ", folded))))
+    return found
 
 
 def find_rule_squeezed(folded: str) -> tuple[AttackRule, str] | None:
-    """The same for English read without its spaces and punctuation: words that were torn apart or run together.
+    """The same for English without its spaces and punctuation: finds words that were split or run together.
 
-    No unknown word may lie in between, and a match must begin and end where a written word does: in "you are nowhere"
-    nobody is told who he is now."""
+    No unknown word may stand in between, and a match must begin and end where a written word does: "you are nowhere"
+    is not "you are now"."""
     written = _LATIN_WORD.findall(folded)
     letters = "".join(written)
     if not any(letters.count(sign) > folded.count(sign) for sign in _SIGNS) and _RUN_TOGETHER.search(folded) is None:
@@ -93,13 +93,13 @@ def find_rule_squeezed(folded: str) -> tuple[AttackRule, str] | None:
         place += length
     starts.append(place)
     ends = set(accumulate(map(len, written), initial=0))
-    return find_rule_by_words(words, most_unknown=0, limits=frozenset(number for number, start in enumerate(starts) if start in ends))
+    return find_rule_by_words(words, max_unknown=0, limits=frozenset(number for number, start in enumerate(starts) if start in ends))
 
 
 def find_rule_by_words(
-    words: list[str], *, most_unknown: int = CLAUSE_END_WEIGHT - 1, limits: frozenset[int] | None = None
+    words: list[str], *, max_unknown: int = CLAUSE_END_WEIGHT - 1, limits: frozenset[int] | None = None
 ) -> tuple[AttackRule, str] | None:
-    """Words in every language that knows one of them for more than a filler; English words count in all."""
+    """The first rule that the words meet, in any language that knows one of them as more than a filler; English words count in all."""
     known = [find_word(word) for word in words]
     found = find_concepts(known)
     shared, english = found.pop(ALL_LANGUAGES, {}), found.pop("en", {})
@@ -109,19 +109,19 @@ def find_rule_by_words(
         if rules:
             reading = read_words(language, sources, known)
             for rule in rules:
-                if reading.meets(rule, most_unknown=most_unknown, limits=limits):
+                if reading.meets(rule, max_unknown=max_unknown, limits=limits):
                     return rule, language
     return None
 
 
 def find_concepts(known: list[KnownWord]) -> dict[str, Spans]:
-    """What the words say, by language and concept; fillers left out."""
+    """The places of each concept, by language; without fillers."""
     text = " ".join([word.form for word in known])
     offsets = list(accumulate([len(word.form) + 1 for word in known], initial=0))
     number_at = {offset: number for number, offset in enumerate(offsets)}
     found: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
     for number, word in enumerate(known):
-        for language, concept in word.telling:
+        for language, concept in word.concepts:
             found[language][concept].append((number, number + 1))
         for match, language, concept in word.phrases:
             if (phrase := match(text, offsets[number])) is not None:
@@ -130,12 +130,12 @@ def find_concepts(known: list[KnownWord]) -> dict[str, Spans]:
 
 
 def read_words(language: str, sources: Sequence[Spans], known: list[KnownWord]) -> ClauseReading:
-    """What several sources know, as one; what lies inside an innocent phrase (a wifi password) is not counted."""
+    """Several sources as one reading; concepts inside an innocent phrase (a wifi password) are left out."""
     own = [language in word.languages for word in known]
     english = ["en" in word.languages for word in known]
     weights = [
-        CLAUSE_END_WEIGHT if word.form == CLAUSE_END else not (mine or theirs)
-        for word, mine, theirs in zip(known, own, english, strict=True)
+        CLAUSE_END_WEIGHT if word.form == CLAUSE_END else not (is_own or is_english)
+        for word, is_own, is_english in zip(known, own, english, strict=True)
     ]
     for source in sources:
         for spans in source.values():
@@ -149,7 +149,7 @@ def read_words(language: str, sources: Sequence[Spans], known: list[KnownWord]) 
 
 
 def drop_innocent_spans(sources: Sequence[Spans], length: int) -> Spans:
-    """The places of each concept in all sources, but for those inside of innocent phrases."""
+    """The places of each concept in all sources, without those inside innocent phrases."""
     is_innocent = bytearray(length)
     for source in sources:
         for start, end in source.get("none", ()):
@@ -162,14 +162,14 @@ def drop_innocent_spans(sources: Sequence[Spans], length: int) -> Spans:
 
 
 def find_rule_by_characters(text: str) -> tuple[AttackRule, str] | None:
-    """A text in the languages of its scripts: Japanese has kana, so Chinese is what has none."""
-    close = _SPACE.sub("", text)
+    """The first rule that a text meets in the languages of its scripts. Japanese has kana; a text without kana is read as Chinese."""
+    unspaced = _SPACE.sub("", text)
     has_kana = _KANA.search(text) is not None
     texts = {
         "ko": text if _HANGUL.search(text) else "",
-        "th": close if _THAI.search(text) else "",
-        "ja": close if has_kana else "",
-        "zh": to_simplified_chinese(close) if _HAN.search(text) and not has_kana else "",
+        "th": unspaced if _THAI.search(text) else "",
+        "ja": unspaced if has_kana else "",
+        "zh": to_simplified_chinese(unspaced) if _HAN.search(text) and not has_kana else "",
     }
     for language, written in texts.items():
         if written and (rule := find_unspaced_rule(language, written)) is not None:
@@ -178,7 +178,7 @@ def find_rule_by_characters(text: str) -> tuple[AttackRule, str] | None:
 
 
 def find_unspaced_rule(language: str, text: str) -> AttackRule | None:
-    """The first rule that a text without word limits meets."""
+    """The first rule that a text without spaces between words meets."""
     patterns = unspaced_patterns(language)
     found = {
         concept: spans for concept, pattern in patterns.items() if (spans := [match.span() for match in pattern.finditer(text) if match[0]])
@@ -187,11 +187,11 @@ def find_unspaced_rule(language: str, text: str) -> AttackRule | None:
     if not rules:
         return None
     reading = ClauseReading(language, drop_innocent_spans([found], len(text)), unknown_characters(language, text, found))
-    return next((rule for rule in rules if reading.meets(rule, most_unknown=CLAUSE_END_WEIGHT - 1, limits=None)), None)
+    return next((rule for rule in rules if reading.meets(rule, max_unknown=CLAUSE_END_WEIGHT - 1, limits=None)), None)
 
 
 def unknown_characters(language: str, text: str, found: Spans) -> list[int]:
-    """Unknown words before each character: some characters make a word, as the language has it, and a Latin word is one."""
+    """Unknown words before each character: CHARACTERS_PER_WORD characters count as a word, and a Latin word as one."""
     weights = [0.0 if character in " ,、，" else 1 / CHARACTERS_PER_WORD[language] for character in text]
     for match in _LATIN_WORD.finditer(text):
         weights[match.start() : match.end()] = [1 / len(match[0])] * len(match[0])
@@ -212,7 +212,7 @@ _HANGUL = re.compile(r"[\uac00-\ud7a3]")
 _THAI = re.compile(r"[\u0e00-\u0e7f]")
 _KANA = re.compile(r"[\u3040-\u30fa]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
-# Parts of words without which no attack of ours is spelled. Where leaving out the spaces shows more of them, words were torn.
+# Parts of the words that English attacks use. If the text without its spaces has more of them, its words were split.
 _SIGNS = (
     "ignor",
     "disreg",

@@ -1,11 +1,11 @@
 """The sixteen kinds of attack, each as combinations of concepts in one clause.
 
 "Ignore the previous booking" has an action and a scope, "ignore the previous instructions" has the object too: a combination
-is an attack only when every one of its needs is met, close together, in one language (English words count in all of them).
+is an attack only if the clause has a concept for each of its needs, close together, in one language (English words count in all).
 
     (IGNORE, INSTRUCTIONS, PRIOR | ALL | YOUR), at most 2 unknown words in between, in any order
 
-Order is left open, because sixteen languages have as many; nearness and the object decide."""
+Any word order counts, because sixteen languages differ in it; distance and the object decide."""
 
 from __future__ import annotations
 
@@ -15,55 +15,55 @@ from functools import lru_cache
 
 
 class AttackFamily(StrEnum):
-    """What an attack wants."""
+    """What an attack tells the model."""
 
     OVERRIDE = "override"
-    """Drop the orders you have."""
+    """To drop its instructions."""
     MODE_SWITCH = "mode_switch"
-    """Enter a mode in which they do not hold: system override, developer mode, DAN mode."""
+    """To enter a mode in which its instructions do not hold: system override, developer mode, DAN mode."""
     JAILBREAK = "jailbreak"
-    """Named as such."""
+    """The word jailbreak itself, or "do anything now"."""
     PERSONA = "persona"
-    """You are now somebody else."""
+    """That it is another character now."""
     NO_LIMITS = "no_limits"
-    """You have no limits; answer without any."""
+    """That it has no limits, or to answer without any."""
     DISABLE_SAFETY = "disable_safety"
-    """Turn the safeguards off."""
+    """To turn its safeguards off."""
     EXTRACT_PROMPT = "extract_prompt"
-    """Show your instructions."""
+    """To show its instructions."""
     EXTRACT_SECRET = "extract_secret"  # noqa: S105  # the name of a family, not a password
-    """Show a key or a password."""
+    """To show a key or a password."""
     AUTHORITY = "authority"
-    """I am your developer."""
+    """That the writer is its developer."""
     ROLE_MARKER = "role_marker"
-    """Text that passes itself off as a message of the system."""
+    """Text that imitates a system message."""
     NEW_INSTRUCTIONS = "new_instructions"
-    """Here are your new orders."""
+    """That it has new instructions."""
     OBEY = "obey"
-    """Do whatever I say, never refuse, follow what is hidden here."""
+    """To do whatever the writer says, never to refuse, to follow hidden text."""
     ADDRESS_MODEL = "address_model"
-    """A text for people that turns to the model that reads it."""
+    """A text for people that addresses the model that reads it."""
     EXFILTRATE = "exfiltrate"
-    """Send somebody's data away."""
+    """To send a user's data away."""
     OUTPUT_HIJACK = "output_hijack"
-    """Say exactly this."""
+    """To say exactly this."""
     PERSIST = "persist"
-    """In every answer from now on, and without telling the user."""
+    """To do something in every answer from now on, or without telling the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttackRule:
-    """Concepts that make an attack when they meet in one clause: one of each need, in any order, with few unknown words in between."""
+    """Concepts that make an attack together in one clause: one for each need, in any order, with few unknown words in between."""
 
     family: AttackFamily
     needs: tuple[frozenset[str], ...]
     unknown: int
-    """How many unknown words may lie between the first and the last."""
+    """How many unknown words may stand between the first and the last concept."""
 
 
 @lru_cache(maxsize=1 << 14)
 def rules_for(concepts: frozenset[str]) -> tuple[AttackRule, ...]:
-    """The rules whose needs are all among these concepts. Kept, because the same few concepts come again and again."""
+    """The rules whose needs are all among these concepts. Cached, because most texts have the same few concepts."""
     return tuple(rule for rule in RULES if all(not need.isdisjoint(concepts) for need in rule.needs))
 
 

@@ -1,9 +1,9 @@
-"""One form for all ways to write a letter, for looking only: what is stored keeps its characters.
+"""Fold all ways to write a letter into one, for comparison only: stored text keeps its characters.
 
-Case, accents, styles of lettering and invisible characters are folded away. Letters of other alphabets that look Latin are
-folded in a second step, `latin`, because in their own alphabet they mean themselves."""
+Case, accents, letter styles and invisible characters are folded away. Letters of other alphabets that look Latin are
+folded in a second step, `read_as_latin`, because in their own alphabet they mean themselves."""
 
-# ruff: noqa: RUF001  # telling letters from their look-alikes is its purpose
+# ruff: noqa: RUF001  # this module is about letters and their look-alikes
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import unicodedata
 
 
 def fold(text: str) -> str:
-    """The text without case, accents, invisible characters and styles of lettering; digits and punctuation stay. Idempotent."""
+    """The text without case, accents, invisible characters and letter styles; digits and punctuation stay. Idempotent."""
     if text.isascii():
         return _INVISIBLE.sub("", text).lower()
     folded = _fold_once(text)
-    return folded if folded == text else _fold_once(folded)  # casefolding can bring marks back (İ), and their absence new pairs
+    return folded if folded == text else _fold_once(folded)  # casefolding can bring marks back (İ), and without them new pairs compose
 
 
 def read_as_latin(folded: str) -> str:
@@ -25,17 +25,17 @@ def read_as_latin(folded: str) -> str:
 
 
 def to_simplified_chinese(text: str) -> str:
-    """Traditional Chinese characters as simplified ones, for those that our words use."""
+    """Traditional Chinese characters as simplified ones, as far as our word lists use them."""
     return text.translate(_SIMPLIFIED)
 
 
 def is_upside_down(text: str) -> bool:
-    """Whether letters that nobody writes upright (ǝ ɹ ʇ) are more than an accident."""
+    """Whether a text has at least four letters that occur only in upside-down text (ǝ ɹ ʇ)."""
     return len(_UPSIDE_DOWN_ONLY.findall(text)) >= 4
 
 
 def turn_upright(text: str) -> str:
-    """Text that was written upside down, turned round."""
+    """Upside-down text, turned upright."""
     return text.translate(_UPSIDE_DOWN)[::-1]
 
 
@@ -45,26 +45,26 @@ def _fold_once(text: str) -> str:
 
 
 def _pairs(*texts: str) -> dict[int, str]:
-    """A table from texts in which each character is followed by what it is read as."""
+    """A translation table from texts in which each character is followed by its replacement."""
     return {ord(text[place]): text[place + 1] for text in texts for place in range(0, len(text), 2)}
 
 
-# What takes no room: soft hyphen, joiners, marks of direction, fillers, variation selectors, tags, control characters.
+# Characters without width: soft hyphen, joiners, direction marks, fillers, variation selectors, tags, control characters.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Accents and vowel points that may be left out. Hindi and Thai vowel signs are letters to a reader, and stay; the nukta goes.
+# Accents and vowel points that writers may leave out. Hindi and Thai vowel signs are letters to a reader, and stay; the nukta goes.
 _MARKS = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06ed\u093c\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff"
     "\ufe20-\ufe2f]"
 )
-# Letters in circles, squares and flags, small capitals, and letters with strokes: normalising leaves them alone.
+# Letters in circles, squares and flags, small capitals, and letters with strokes: Unicode normalisation leaves them alone.
 _STYLED = {first + place: chr(ord("a") + place) for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6) for place in range(26)} | _pairs(
     "ᴀaʙbᴄcᴅdᴇeꜰfɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpꞯqʀrꜱsᴛtᴜuᴠvᴡwʏyᴢz",
     "ɑaƀbɓbƈcȼcđdɖdɗdɇeƒfɡgɠgħhɦhıiɨiɩiɉjƙkłlƚlɫlɱmƞnɲnŋnøoɵoƥpɋqɍrʂsŧtƭtʉuʋvƴyɏyƶzȥzʐz",
 )
-# Spellings that readers do not tell apart: alef, ya and kaf in their forms; apostrophes; dashes.
+# Spellings that readers take for the same: forms of alef, ya and kaf; apostrophes; dashes.
 _SAME = _pairs("أاإاآاٱاىيیيئيؤوةهکكۀه", "ѐеѝи", "‘'’'ʼ'`'´'′'", "‐-‑-‒-–-—-―-−-")
 _LOOK_ALIKES = _pairs(
     "аaвbеeзzіiјjкkмmнhоoрpсcтtуyхxѕsԁdԛqԝwһhѵvгrиuпnьbъbшwяrэeӏlԍgҽeғfѡwԏtԑeүyҝkҡk",

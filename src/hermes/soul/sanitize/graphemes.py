@@ -1,14 +1,14 @@
-"""Counting as a reader counts: an accent, a vowel sign, a skin tone or a joined emoji belongs to the character before it.
+"""Count characters as a reader does: an accent, a vowel sign, a skin tone or a joined emoji belongs to the character before it.
 
-The rules of Unicode's extended grapheme clusters that decide in practice, without its tables: the few scripts that mark
-their vowels by rule of position only (some Brahmic prefixes) are counted by code point."""
+Has the rules of Unicode's extended grapheme clusters that matter in practice, without its tables: the few scripts that mark
+vowels only by position (some Brahmic prefixes) are counted by code point."""
 
 from __future__ import annotations
 
 import re
 
 MAX_CLUSTER_CODE_POINTS = 32
-"""Code points that one character may have. A longer pile of marks counts as several, so that a limit in characters bounds bytes too."""
+"""The most code points of one character. A longer pile of marks counts as several, so that a limit in characters bounds bytes too."""
 
 _EXTEND = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4"
@@ -20,16 +20,16 @@ _EXTEND = (
 )
 _CLUSTER = re.compile(
     r"\r\n"
-    r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag is a pair of letters
-    r"|[\u1100-\u115f\ua960-\ua97c]{1,4}[\u1160-\u11a7\ud7b0-\ud7c6]{0,4}[\u11a8-\u11ff\ud7cb-\ud7fb]{0,4}"  # Korean by its letters
-    # In Devanagari and its kin a virama joins the next consonant; anywhere else a zero-width joiner joins what follows.
+    r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag is a pair of regional letters
+    r"|[\u1100-\u115f\ua960-\ua97c]{1,4}[\u1160-\u11a7\ud7b0-\ud7c6]{0,4}[\u11a8-\u11ff\ud7cb-\ud7fb]{0,4}"  # Korean letters
+    # In Devanagari and related scripts a virama joins the next consonant; elsewhere a zero-width joiner joins the next character.
     rf"|(?s:.)(?:[{_EXTEND}]|\u200d(?:[\u00a9\u00ae\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])?|(?<=[\u094d\u09cd\u0acd])[\u0915-\u0939\u0995-\u09b9\u0a95-\u0ab9])"
     rf"{{0,{MAX_CLUSTER_CODE_POINTS - 1}}}"
 )
 
 
 def truncate(text: str, limit: int) -> str:
-    """The first `limit` characters as a reader counts them; never a part of one. Linear in the limit."""
+    """The first `limit` characters as a reader counts them; never a part of a character. Linear in the limit."""
     if len(text) <= limit:
         return text  # a character is at least one code point
     end = 0

@@ -1,10 +1,10 @@
-"""Which words say which concept, language by language. The words lie beside this file, in words/, one file for each language.
+"""The words for each concept, language by language. The words are in words/, one file for each language.
 
-An entry is a word or a phrase: `(a|b|)` are alternatives, `*` is any ending, `$` is the end of the clause. Where words are
-not set apart by spaces (zh, ja, th) or carry their particles (ko), an entry is found anywhere, and is a regular expression
-without loops, so that looking stays linear.
+An entry is a word or a phrase: `(a|b|)` are alternatives, `*` is any ending, `$` is the end of the clause. In languages that do
+not separate words by spaces (zh, ja, th) or attach particles to them (ko), an entry is found anywhere, and is a regular expression
+without loops, so that the search stays linear.
 
-Says nothing about what a combination of concepts means."""
+Does not know what a combination of concepts means."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from importlib import resources
 from hermes.soul.sanitize.fold import fold
 
 ALL_LANGUAGES = "any"
-"""The language of the trade's own words, which are said alike in all of them."""
+"""The pseudo-language of technical words that are the same in all languages."""
 SPACED = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "ar", "hi", "tr")
 UNSPACED = ("zh", "ja", "ko", "th")
 CHARACTERS_PER_WORD = {"zh": 2, "ja": 3, "ko": 3, "th": 5}
-"""Characters that count as one unknown word."""
+"""How many characters count as one unknown word."""
 CLAUSE_END = "¶"
 """Stands between the words of two clauses."""
 MIN_MISSPELLED_LETTERS = 6
@@ -32,7 +32,7 @@ QUOTES = frozenset("\"'“”„«»「」『』")
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """More than one word, or alternatives of them, beginning with a word that it is filed under."""
+    """Several words, or alternatives of them; indexed by each first word that it may begin with."""
 
     language: str
     concept: str
@@ -41,41 +41,41 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class KnownWord:
-    """What is known of one written word."""
+    """What the lexicon knows about one written word."""
 
     form: str
-    """The word as our books have it: English with its letters in order, Arabic without the "and" that is written on."""
-    telling: tuple[tuple[str, str], ...]
+    """The word as the lists have it: English with typing errors corrected, Arabic without a prefixed "and"."""
+    concepts: tuple[tuple[str, str], ...]
     """Language and concept of what the word says by itself."""
     languages: frozenset[str]
-    """Those that know it, if only as a filler."""
+    """The languages that know it, even if only as a filler."""
     phrases: tuple[tuple[Callable[[str, int], re.Match[str] | None], str, str], ...]
-    """What may begin with it: how to look, language and concept."""
+    """The phrases that may begin with it: matcher, language and concept."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SpacedLexicon:
-    """The words of all languages that set words apart, for one look-up each."""
+    """The words of all languages that separate words by spaces, indexed for one look-up each."""
 
     words: dict[str, tuple[tuple[str, str], ...]]
     """Language and concept of whole words."""
     stems: dict[str, tuple[tuple[str, str], ...]]
     """The same for beginnings of words."""
     phrases: dict[str, tuple[Phrase, ...]]
-    """What begins with a whole word."""
+    """Phrases by their first word, if that is a whole word."""
     stem_phrases: dict[str, tuple[Phrase, ...]]
     stem_lengths: range
     misspelled: dict[str, str]
-    """English words by the signatures of what they may be mistyped as; see `signatures`."""
+    """English words by the signatures of their possible typing errors; see `signatures`."""
     parts: frozenset[str]
-    """Every word that stands in an entry, also inside a phrase."""
+    """Every word of every entry, also inside phrases."""
     english: frozenset[str]
     longest_english: int
 
 
 @lru_cache(maxsize=1 << 15)
 def find_word(word: str) -> KnownWord:
-    """What is known of a folded word. Kept for the words that people use again."""
+    """What the lexicon knows about a folded word. Cached, because texts repeat the same words."""
     if word in QUOTES:
         return KnownWord(word, ((ALL_LANGUAGES, "quote"),), frozenset(), ())
     if word == CLAUSE_END:
@@ -100,7 +100,7 @@ def phrases_from(book: SpacedLexicon, word: str) -> Iterator[Phrase]:
 
 
 def look_up(book: SpacedLexicon, word: str) -> Iterator[tuple[str, str]]:
-    """Language and concept of what a word is, or begins with; in Arabic also without the article and prepositions written on."""
+    """Language and concept of a word, or of its beginning; in Arabic also without a prefixed article or preposition."""
     for form in dict.fromkeys((word, _ARABIC_PREFIX.sub("", word))):
         yield from book.words.get(form, ())
         for length in book.stem_lengths:
@@ -110,7 +110,7 @@ def look_up(book: SpacedLexicon, word: str) -> Iterator[tuple[str, str]]:
 
 
 def known_form(book: SpacedLexicon, word: str) -> str:
-    """The word as our books have it, if it can be told."""
+    """The form of a word that the lists have; the word itself if they have none."""
     if word in book.parts:
         return word
     is_known = any(True for _ in look_up(book, word))
@@ -123,7 +123,7 @@ def known_form(book: SpacedLexicon, word: str) -> str:
 
 @cache
 def spaced_lexicon() -> SpacedLexicon:
-    """The words of the languages that set words apart. Read from their files the first time."""
+    """The lexicon of the languages that separate words by spaces. The first call reads the files."""
     words: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     stems: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     phrases: dict[str, dict[Phrase, None]] = defaultdict(dict)
@@ -142,8 +142,8 @@ def spaced_lexicon() -> SpacedLexicon:
                     else:
                         phrases[first][phrase] = None
     lengths = {len(stem) for stem in (*stems, *stem_phrases)}
-    spoken = {word for word in words if any(language == "en" for language, _ in words[word])}
-    english = spoken | {word for concept, entry in entries("en") for word in re.findall(r"[a-z]{2,}", entry) if concept != "plain"}
+    single = {word for word in words if any(language == "en" for language, _ in words[word])}
+    english = single | {word for concept, entry in entries("en") for word in re.findall(r"[a-z]{2,}", entry) if concept != "plain"}
     return SpacedLexicon(
         words={word: tuple(found) for word, found in words.items()},
         stems={stem: tuple(found) for stem, found in stems.items()},
@@ -161,7 +161,7 @@ def spaced_lexicon() -> SpacedLexicon:
 
 @cache
 def unspaced_patterns(language: str) -> dict[str, re.Pattern[str]]:
-    """Each concept of a language that does not set words apart, as one pattern for all that says it; longer entries first."""
+    """Each concept of a language without spaces between words, as one pattern of all its entries, longer ones first."""
     concepts: dict[str, list[str]] = defaultdict(list, quote=sorted(QUOTES))
     for source in (ALL_LANGUAGES, language):
         for concept, entry in entries(source):
@@ -173,7 +173,7 @@ def unspaced_patterns(language: str) -> dict[str, re.Pattern[str]]:
 
 
 def signatures(word: str) -> Iterator[str]:
-    """What words have in common that differ by one letter, or by the order of the letters between the first and the last."""
+    """Keys that two words share if they differ by one letter, or by the order of the letters between the first and the last."""
     yield f"{word[0]}{''.join(sorted(word[1:-1]))}{word[-1]}"
     for place in range(1, len(word)):
         yield f"-{word[:place]}{word[place + 1 :]}"
@@ -183,7 +183,7 @@ def signatures(word: str) -> Iterator[str]:
 
 
 def entries(language: str) -> Iterator[tuple[str, str]]:
-    """Concept and entry, folded as the texts are that they are looked for in."""
+    """Concepts and their entries, folded in the same way as the texts that are searched."""
     source = (resources.files(__package__) / "words" / f"{language}.toml").read_text(encoding="utf-8")
     for concept, line in tomllib.loads(source).items():
         for entry in re.split(r",(?![^()]*\))", line):
@@ -192,13 +192,13 @@ def entries(language: str) -> Iterator[tuple[str, str]]:
 
 
 def split_contractions(text: str) -> str:
-    """Words set apart as we look at them: English contractions are one word, an elided article is a word of its own."""
+    """The text with an English contraction as one word, and an elided article as a word of its own."""
     return _ELISION.sub(" ", _CONTRACTION.sub(r"\1", text))
 
 
 @cache
 def compile_phrase(entry: str) -> re.Pattern[str]:
-    """A phrase that begins where it is tried and ends with a word. Compiled when its first word is first met: there are thousands."""
+    """The pattern of a phrase; it ends with a whole word. Compiled when a text first has its first word: there are thousands."""
     source = entry.replace(" $", f"(?= {CLAUSE_END}|$)").replace("*", "[^ ]*")
     return re.compile(f"(?:{source})(?= |$)")
 
@@ -220,7 +220,7 @@ def beginnings(entry: str) -> Iterator[str]:
 
 
 def split_at_bracket(text: str) -> tuple[str, str]:
-    """What lies before the bracket that closes, and what comes after it."""
+    """The text before the closing bracket, and the text after it."""
     depth = 1
     for place, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -230,7 +230,7 @@ def split_at_bracket(text: str) -> tuple[str, str]:
 
 
 def alternatives(text: str) -> list[str]:
-    """The parts between bars that lie in no inner bracket."""
+    """The parts between bars, leaving inner brackets whole."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -1,6 +1,6 @@
-"""Text that passes itself off as a message of the system: the marks that chat templates put between messages, and their likes.
+"""Find text that imitates a system message: the marks that chat templates put between messages, and similar marks.
 
-Looks at punctuation, which the other families do not see."""
+Looks at punctuation, which the other attack families ignore."""
 
 # ruff: noqa: RUF001  # a colon is a colon in full width too
 
@@ -11,11 +11,11 @@ import unicodedata
 
 
 def has_marker(text: str) -> bool:
-    """Whether a text holds a mark that only a chat template, or somebody who imitates one, writes."""
+    """Whether a text holds a mark that only a chat template, or an imitation of one, contains."""
     if _SUSPECT.search(text) is None:
         return False
     lines = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).splitlines()
-    # White space as it matters, one character of it: a pattern that may skip any amount takes the square of it.
+    # Runs of white space become one character: a pattern that may skip any amount takes quadratic time.
     plain = "\n".join(" ".join(line.split()) for line in lines)
     plain = _EMPTY_LINES.sub("\n", plain)
     return any(pattern.search(plain) for pattern in (_TEMPLATE, _TURN, _HEADING, _PRINT))

@@ -1,4 +1,4 @@
-"""Is this text an attack? The one question that stored values, tool results and captions have in common.
+"""Tell whether a text is an attack: for stored values, tool results and captions alike.
 
 Pure, and linear in the text."""
 
@@ -19,16 +19,16 @@ ANY_LANGUAGE = "*"
 
 @dataclass(frozen=True, slots=True)
 class AttackFinding:
-    """An attack: of which family, in which language (`*` for none in particular), and in which reading of the text."""
+    """An attack: its family, its language (`*` for none in particular), and the reading of the text in which it was found."""
 
     family: AttackFamily
     language: str
     where: str
-    """`text` as it is written, `hidden` where it had to be decoded, unfolded or put together first."""
+    """`text` if it is there as written, `hidden` if it had to be decoded or joined first."""
 
 
 def scan(text: str) -> AttackFinding | None:
-    """The first attack found in a text; None for an innocent one. The text itself is not changed."""
+    """The first attack found in a text; None if there is none."""
     if has_marker(text):
         return AttackFinding(AttackFamily.ROLE_MARKER, ANY_LANGUAGE, "text")
     written = fold(text)
@@ -38,10 +38,10 @@ def scan(text: str) -> AttackFinding | None:
             return AttackFinding(AttackFamily.ROLE_MARKER, ANY_LANGUAGE, where)
         if _JAILBREAK.search(view):
             return AttackFinding(AttackFamily.JAILBREAK, ANY_LANGUAGE, where)
-        if (met := find_rule(view)) is not None:
-            return AttackFinding(met[0].family, met[1], where)
-        if (met := find_rule_squeezed(view)) is not None:
-            return AttackFinding(met[0].family, met[1], "hidden")
+        if (found := find_rule(view)) is not None:
+            return AttackFinding(found[0].family, found[1], where)
+        if (found := find_rule_squeezed(view)) is not None:
+            return AttackFinding(found[0].family, found[1], "hidden")
     return None
 
 
@@ -52,5 +52,5 @@ def load_word_lists() -> None:
         unspaced_patterns(language)
 
 
-# Inside a word too: cutting it out of "ignore prevjailbreakious instructions" must not be worth trying.
+# Inside a word too: else an attacker writes "ignore prevjailbreakious instructions", and cutting the word out completes the attack.
 _JAILBREAK = re.compile("jail ?break|jailbr[oa]k|(?<![a-z])do anything now(?![a-z])")

@@ -1,9 +1,9 @@
-"""The texts that one text may stand for. An attack may hide from a pattern; it must not hide from the model that will read it.
+"""The texts that one text may stand for. A model may read an attack that a pattern on the written text does not find.
 
-Each view is a text to be looked at on its own: as written; with letters of other alphabets read as Latin; with digits read as
-letters; with letters that were spaced out joined; turned round; and whatever is encoded inside it, decoded to a fixed point.
+Each view is a text that is scanned on its own: as written; with letters of other alphabets read as Latin; with digits read as
+letters; with spaced-out letters joined; reversed; and with everything that is encoded in it decoded, again and again.
 
-Everything is bounded by the length of the text: a view is made at most once, and what is decoded is shorter than its code."""
+The length of the text bounds everything: a view is made at most once, and a decoded text is shorter than its code."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from urllib.parse import unquote
 from hermes.soul.sanitize.fold import fold, is_upside_down, read_as_latin, turn_upright
 
 MAX_DECODED_LENGTHS = 8
-"""How much is decoded at most, in lengths of the text: what is decoded may hold more to decode, and looking must end."""
+"""The most that is decoded, in lengths of the text: a decoded text may hold more code, and decoding must end."""
 
 MAX_BINARY_DIGITS = 8_000
-"""Of a binary number: turning one into bytes takes the square of its length."""
+"""The most digits of a binary number: converting it to bytes takes quadratic time."""
 
 
 def views(text: str) -> Iterator[str]:
-    """Folded texts to look at, each once, the plainest first."""
+    """Folded texts to scan, each once, the text as written first."""
     seen: set[str] = set()
-    waiting, room = [text], MAX_DECODED_LENGTHS * len(text) + MAX_DECODED_LENGTHS
-    while waiting and room > 0:
+    waiting, chars_left = [text], MAX_DECODED_LENGTHS * len(text) + MAX_DECODED_LENGTHS
+    while waiting and chars_left > 0:
         current = waiting.pop(0)
-        room -= len(current) + 1
+        chars_left -= len(current) + 1
         for folded in visible_readings(current):
             if folded and folded not in seen:
                 seen.add(folded)
@@ -39,7 +39,7 @@ def views(text: str) -> Iterator[str]:
 
 
 def visible_readings(text: str) -> Iterator[str]:
-    """What the visible letters of a text may stand for."""
+    """The ways to read the visible letters of a text."""
     folded = join_letters(fold(text))
     yield folded
     plain = read_as_latin(folded) if _FOREIGN.search(folded) and _LATIN.search(folded) else folded
@@ -54,7 +54,7 @@ def visible_readings(text: str) -> Iterator[str]:
 
 
 def decoded_texts(text: str) -> Iterator[str]:
-    """What lies hidden in a text, and the text with its escapes written out."""
+    """Texts that are hidden in a text, and the text with its escapes replaced."""
     if (tags := "".join(_TAGS.findall(text))) and tags.strip("\U000e007f"):
         yield "".join(chr(ord(character) - 0xE0000) for character in tags if ord(character) < 0xE007F)
     if len(selectors := "".join(_SELECTORS.findall(text))) >= 8:
@@ -74,7 +74,7 @@ def decoded_texts(text: str) -> Iterator[str]:
 
 
 def decode_runs(text: str) -> Iterator[str]:
-    """Runs of base64, base32, hexadecimal and binary that decode to words."""
+    """The texts of base64, base32, hexadecimal and binary runs."""
     for run in _BASE64.findall(text):
         yield from decode_text(base64.b64decode, pad_code(run.replace("-", "+").replace("_", "/").rstrip("="), 4))
     for run in _BASE32.findall(text):
@@ -86,7 +86,7 @@ def decode_runs(text: str) -> Iterator[str]:
 
 
 def decode_text(decode: Callable[[str], bytes], code: str) -> Iterator[str]:
-    """The text that a code stands for; nothing if it is no code, or stands for no text."""
+    """The text of a code; nothing if it is not valid code, or does not decode to text."""
     try:
         plain = decode(code).decode()
     except (binascii.Error, ValueError):
@@ -100,19 +100,19 @@ def pad_code(code: str, size: int) -> str:
 
 
 def selected_bytes(selectors: str) -> str:
-    """The text in a run of variation selectors, of which there are as many as bytes."""
+    """The text in a run of variation selectors. There are 256 of them, one for each byte."""
     values = (ord(character) - 0xFE00 if ord(character) < 0xFE10 else ord(character) - 0xE0100 + 16 for character in selectors)
     return bytes(values).decode(errors="replace")
 
 
 def join_letters(folded: str) -> str:
-    """Letters that were set apart, brought together: "i g n o r e  a l l" is "ignore all", and so is "i.g.n.o.r.e a.l.l"."""
+    """Join letters that were set apart: "i g n o r e  a l l" becomes "ignore all", and so does "i.g.n.o.r.e a.l.l"."""
     if _SPREAD.search(folded) is None:
         return folded
     return _SPREAD.sub(lambda found: found[0].replace(found[1], ""), folded)
 
 
-# One of these is in every attack that is worth turning round or shifting: cheaper to look for than to read it both ways.
+# Reversed or shifted attacks hold one of these: searching for them is cheaper than scanning every text both ways.
 _TELLING = (
     "ignore",
     "disregard",

@@ -1,1 +1,1 @@
-"""What a user's message tells of its writer, corrects and asks to forget, read without a model in 16 languages."""
+"""Read without a model, in 16 languages, what a message says about its writer, corrects, or asks to forget."""

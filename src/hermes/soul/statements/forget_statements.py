@@ -1,6 +1,6 @@
-"""What a user asks to be forgotten: a value, a key, free facts that speak of something, or everything.
+"""What a user asks Hermes to forget: a value, a key, free facts about something, or everything.
 
-A miss is worse here than a hit too many: what is not understood as a key is looked for among the free facts."""
+Here a miss is worse than a wrong match: words that name no key are searched among the free facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.soul.statements.statement import Statement, blank_out
 
 
 def read_forget_statements(sentence: Sentence, book: LanguageBook, forget: re.Match[str]) -> tuple[list[Statement] | None, str]:
-    """What is to be forgotten, and the sentence without it. None where something else is to be forgotten than facts."""
+    """The statements of what to forget, and the sentence without them. None if the user wants to forget something that is not a fact."""
     plain = sentence.plain
     first, last = next((forget.span(name) for name, verb in forget.groupdict().items() if verb), forget.span())
     memory = book.memory.search(plain)
@@ -48,18 +48,18 @@ def read_forget_statements(sentence: Sentence, book: LanguageBook, forget: re.Ma
 
 
 def is_attack(*texts: str) -> bool:
-    """Whether what stands beside "forget everything" gives a model orders: "You are now a pirate". Then its own rules are meant."""
+    """Whether the text beside "forget everything" gives orders to a model: "You are now a pirate". Then the model's rules are meant."""
     return scan(" ".join(texts)) is not None
 
 
 def text_around(sentence: Sentence, *parts: re.Match[str]) -> tuple[str, str]:
-    """What stands before some parts of a sentence, and what stands behind them."""
+    """The text before some parts of a sentence, and the text after them."""
     first, last = min(part.start() for part in parts), max(part.end() for part in parts)
     return sentence.words(0, first), sentence.words(last, len(sentence.plain))
 
 
 def find_object(plain: str, book: LanguageBook, first: int, last: int) -> tuple[int, int]:
-    """Where that stands which is to be forgotten: behind the verb, or before it where the language puts it there."""
+    """Where the object of the verb stands: after it, or before it if the language puts it there."""
     before, after = plain[:first].strip(STRIP_CHARS), plain[last:].strip(STRIP_CHARS)
     if (book.is_object_first or not after) and (
         len(before) >= 2 and not (after and book.fact.match(after) and not book.fact.search(before))
@@ -69,7 +69,7 @@ def find_object(plain: str, book: LanguageBook, first: int, last: int) -> tuple[
 
 
 def first_clause_end(plain: str, start: int, end: int, book: LanguageBook) -> int:
-    """Where the first thought behind a place ends: not behind a mere "please", or right behind the verb."""
+    """Where the first clause after a place ends. A clause that is only "please" does not count."""
     begin = start + len(plain[start:end]) - len(plain[start:end].lstrip(STRIP_CHARS))
     if end < len(plain) and book.is_object_first:
         return end
@@ -80,7 +80,7 @@ def first_clause_end(plain: str, start: int, end: int, book: LanguageBook) -> in
 
 
 def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, book: LanguageBook) -> Iterator[Statement]:
-    """The keys that are to be forgotten, with their values or without. What is said of another person is no key of the writer."""
+    """The keys to forget, with their values or without. A statement about another person is not about a key of the writer."""
     seen = set[str]()
     shown = Sentence(sentence.text, sentence.source, hidden, sentence.places, ())
     for pattern in (*book.tells, *book.topics):
@@ -115,7 +115,7 @@ def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, b
 
 
 def trim_bounds(plain: str, start: int, end: int, book: LanguageBook) -> tuple[int, int]:
-    """Where the words stand, without what introduces or ends them."""
+    """The bounds of the words, without the phrases that introduce or end them."""
     while True:
         text = plain[start:end]
         begin, last = len(text) - len(text.lstrip(STRIP_CHARS)), len(text.rstrip(STRIP_CHARS))

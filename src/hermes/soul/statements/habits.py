@@ -1,6 +1,6 @@
-"""The keys of which users speak in few ways: language, goal, budget, party size, hours, days, time zone. The patterns are in `habits.toml`.
+"""The keys that users state in few ways: language, goal, budget, party size, hours, days, time zone. The patterns are in `habits.toml`.
 
-Whether a sentence is meant (no question, supposition or report) is for the caller to decide."""
+The caller decides whether the writer means a sentence (no question, supposition or report)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from importlib import resources
 from hermes.soul.statements.sentences import Sentence
 
 NEGATION_CHARS = 12
-"""Characters before a statement in which a no is looked for."""
+"""Characters before a statement that are searched for a negation."""
 KEYS_AS_WRITTEN = frozenset({"timezone"})
-"""Keys whose values are spelled as they were written."""
+"""Keys whose values keep the user's spelling."""
 
 
 @dataclass(frozen=True, slots=True)
 class HabitPattern:
-    """One way to say a value, which is the first group of the pattern where none is given."""
+    """One way to state a value. If `value` is None, the first group of the pattern is the value."""
 
     key: str
     value: str | None
@@ -35,7 +35,7 @@ class HabitPatterns:
 
 
 def find_habits(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
-    """Where a key is spoken of, which, and its value as it was written; for each key the first."""
+    """Where a key is stated, the key, and its value; for each key the first statement."""
     habits, seen = load_habits(), set[str]()
     for habit in habits.patterns:
         found = None if habit.key in seen else habit.regex.search(sentence.plain)

@@ -1,4 +1,4 @@
-"""The items of what was said: "nuts, and the shrimps please" are `nuts` and `shrimps`."""
+"""Read the items of a list in a sentence: "nuts, and the shrimps please" gives `nuts` and `shrimps`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hermes.soul.statements.sentences import QUOTED, Sentence
 
 MAX_ITEM_WORDS = 4
 MAX_LISTED_WORDS = 2
-"""Words of an item that only a comma sets apart: behind it there may be another thought."""
+"""Words of an item after a mere comma: another clause may begin there."""
 MAX_DENSE_CHARS = {"zh": 10, "ja": 14, "th": 24}
-"""Characters of an item where words are not set apart."""
+"""Characters of an item in languages without spaces between words."""
 HIRAGANA = re.compile("[\u3040-\u309f]")
 KOREAN_VERB = re.compile("[요다죠까네야어아지용세]$")
 NAME_MARKS = frozenset("&+/\u00b7")
@@ -22,7 +22,7 @@ STRIP_CHARS = " .,!?:;\"'-\u2013\u2014()\u3002\u3001\uff5e~*"
 
 @dataclass(frozen=True, slots=True)
 class ListedItems:
-    """What was listed, what was said not to be meant, and where in the sentence the list ends."""
+    """The listed items, the items that the writer excluded, and where in the sentence the list ends."""
 
     names: tuple[str, ...]
     excluded: tuple[str, ...]
@@ -31,25 +31,25 @@ class ListedItems:
 
 @dataclass(frozen=True, slots=True)
 class ListPart:
-    """What stands between two separators."""
+    """The text between two separators."""
 
     start: int
     end: int
     is_after_comma: bool
-    """No word joins it to the one before."""
+    """Only a comma, and no word, joins it to the part before."""
 
 
 def read_items(sentence: Sentence, start: int, end: int, book: LanguageBook, *, many: bool, is_last: bool = True) -> ListedItems:
-    """Read the items between two places. Ends before the first that is none; without any where the first is none.
+    """Read the items between two places. The list ends before the first part that is no item.
 
-    Where the verb comes behind (not `is_last`), the last items are sure, so what is none ends the list towards its beginning."""
+    If the verb comes after the list (not `is_last`), the last items are the sure ones: a part that is no item drops the items before it."""
     names, excluded, reached = list[str](), list[str](), start
     parts = list(parts_of(sentence.plain, start, end, book, many=many))
     for number, part in enumerate(parts):
         closed = not part.is_after_comma or any(not other.is_after_comma for other in parts[number + 1 :])
         denied = excluded_part(sentence.plain, part, book, is_first=not names)
         meant = denied or part
-        place = find_item(sentence, meant, book, most=MAX_ITEM_WORDS if closed or not names else MAX_LISTED_WORDS)
+        place = find_item(sentence, meant, book, max_words=MAX_ITEM_WORDS if closed or not names else MAX_LISTED_WORDS)
         if place is None and not is_last and number < len(parts) - 1:
             names, excluded = [], []
             continue
@@ -63,7 +63,7 @@ def read_items(sentence: Sentence, start: int, end: int, book: LanguageBook, *, 
 
 
 def items_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[str, ...]:
-    """The items before a comma at a place, where the verb comes behind: "갑각류, 견과류 알레르기". What else may stand there ends them."""
+    """The items before a comma at a place, if the verb comes after the list: "갑각류, 견과류 알레르기". Any other part ends the list."""
     found, plain = list[str](), sentence.plain
     while plain[place : place + 1] == ",":
         start = max(plain.rfind(mark, 0, place) for mark in ",;:()") + 1
@@ -73,7 +73,7 @@ def items_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[st
         text = plain[begun:place].strip()
         enumerates = sentence.words(place, place + 1) == "\u3001" and not HIRAGANA.search(text)
         fits = " " not in text and not KOREAN_VERB.search(text) if book.language == "ko" else enumerates
-        item = find_item(sentence, ListPart(begun, place, is_after_comma=True), book, most=MAX_LISTED_WORDS) if fits and text else None
+        item = find_item(sentence, ListPart(begun, place, is_after_comma=True), book, max_words=MAX_LISTED_WORDS) if fits and text else None
         if item is None or book.other.search(text):
             break
         found.insert(0, clean(sentence.words(*item)))
@@ -82,7 +82,7 @@ def items_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[st
 
 
 def parts_of(plain: str, start: int, end: int, book: LanguageBook, *, many: bool) -> Iterator[ListPart]:
-    """The parts between separators. A mark may be part of the one name that is meant: "Salt & Ember"."""
+    """The parts between separators. Without `many` a mark is part of a name: "Salt & Ember"."""
     comma = True
     for found in book.separator.finditer(plain, start, end):
         if not many and found.group() in NAME_MARKS:
@@ -96,7 +96,7 @@ def parts_of(plain: str, start: int, end: int, book: LanguageBook, *, many: bool
 
 
 def excluded_part(plain: str, part: ListPart, book: LanguageBook, *, is_first: bool) -> ListPart | None:
-    """What of a part is said not to be meant ("not peanuts"); None where nothing is."""
+    """The item of a part that the writer excludes ("not peanuts"); None if there is none."""
     text = plain[part.start : part.end]
     denied = book.contrast.search(text)
     if denied and not is_first and not text[: denied.start()].strip(STRIP_CHARS):
@@ -106,8 +106,8 @@ def excluded_part(plain: str, part: ListPart, book: LanguageBook, *, is_first: b
     return None
 
 
-def find_item(sentence: Sentence, part: ListPart, book: LanguageBook, *, most: int) -> tuple[int, int] | None:
-    """Where the item of a part stands, without what is no part of it; None where it is none."""
+def find_item(sentence: Sentence, part: ListPart, book: LanguageBook, *, max_words: int) -> tuple[int, int] | None:
+    """Where the item of a part stands, without articles and the like; None if the part is no item."""
     first, text = part.start, sentence.plain[part.start : part.end]
     ending = book.end.search(text)
     if ending:
@@ -122,7 +122,7 @@ def find_item(sentence: Sentence, part: ListPart, book: LanguageBook, *, most: i
             text = text[: found.start()]
         begin += len(text) - len(text.lstrip(STRIP_CHARS))
         text = text.strip(STRIP_CHARS)
-    fits = len(text) <= MAX_DENSE_CHARS[book.language] if book.language in MAX_DENSE_CHARS else len(text.split()) <= most
+    fits = len(text) <= MAX_DENSE_CHARS[book.language] if book.language in MAX_DENSE_CHARS else len(text.split()) <= max_words
     if not text or not fits or QUOTED in text or book.bad.search(text) or not any(map(str.isalpha, text)):
         return None
     return first + begin, first + begin + len(text)

@@ -1,8 +1,8 @@
 """The words and patterns of each language, read from `languages/`, one file for each.
 
-A pattern is a regular expression over folded text (see `spelling`) with names in braces: `{v}` is a value, `{d}` a diet, `{no}` what denies
-the statement, and a file may define more of them under `[macros]`. A pattern that begins with `~` does not name its subject, so it
-counts only at the beginning of a clause, behind words that say nothing of another person (`lead`)."""
+A pattern is a regular expression over folded text (see `sentences`) with names in braces: `{v}` is a value, `{d}` a diet, `{no}` a negation
+of the statement, and a file may define more of them under `[macros]`. A pattern that begins with `~` does not name its subject, so it
+counts only at the beginning of a clause, after words that name no other person (`lead`)."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ SCRIPTS: Mapping[str, re.Pattern[str]] = {
     "zh": re.compile("[\u3400-\u9fff]"),
 }
 MIN_SURE_WORDS = 3
-"""Words by which the languages are known; with fewer, all are tried."""
+"""So many known words decide the language; with fewer, all languages are tried."""
 LATIN_WEIGHT = 2520
-"""Of a word that one language has; divisible by as many as share one."""
+"""Weight of a word that one language has. Divisible by every number of languages that may share a word."""
 UNSPACED = frozenset({"zh", "ja", "ko", "th"})
 VALUE_KEYS = ("allergies", "diet", "home_area", "dislikes", "interests", "favorite_venue")
 OPS = {"allergies": Op.ADD, "dislikes": Op.ADD, "interests": Op.ADD}
 NEVER_MATCHES = "(?!)"
 CLOSED_SYLLABLE = "[" + "".join(f"{chr(first + 1)}-{chr(first + 27)}" for first in range(0xAC00, 0xD7A4, 28)) + "]"
-"""A Korean syllable that ends with a consonant, on which the forms of particles depend."""
+"""A Korean syllable that ends with a consonant; the forms of particles depend on it."""
 MAX_LEAD_WORDS = 8
-"""Words before a statement whose subject is not named."""
+"""Words that may come before a statement without a subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """One way to say something of a key."""
+    """One way to state the value of a key."""
 
     key: str
     regex: re.Pattern[str]
     value: str | None = None
-    """What it means, where the words do not say the value."""
+    """The value, if the pattern itself implies it."""
     is_bare: bool = False
-    """The subject is not named."""
+    """The pattern does not name the subject."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LanguageBook:
-    """What Hermes knows of one language."""
+    """The patterns of one language."""
 
     language: str
     words: frozenset[str]
-    """By which the language is told from others of its script."""
+    """Common words that distinguish the language from others of its script."""
     tells: tuple[KeyPattern, ...]
     topics: tuple[KeyPattern, ...]
-    """How a key is named where it is to be forgotten, with its value or without."""
+    """How a user names a key to forget, with its value or without."""
     diets: tuple[tuple[str, re.Pattern[str]], ...]
     asks: re.Pattern[str]
     supposes: re.Pattern[str]
@@ -71,38 +71,38 @@ class LanguageBook:
     other: re.Pattern[str]
     """Another person."""
     lead: re.Pattern[str]
-    """What may stand before a statement that does not name its subject."""
+    """Words that may come before a statement that does not name its subject."""
     me: re.Pattern[str]
     keep: re.Pattern[str]
-    """Do not forget."""
+    """A request not to forget something."""
     remember: re.Pattern[str]
     forget: re.Pattern[str]
     forgot: re.Pattern[str]
-    """As it is written, with its accents: the writer forgot something."""
+    """The writer forgot something. Matched against the text with its accents."""
     memory: re.Pattern[str]
-    """From where something is to be forgotten: Hermes' memory."""
+    """The memory of Hermes, from which to forget something."""
     everything: re.Pattern[str]
     not_facts: re.Pattern[str]
-    """What can be forgotten and is none of a user's facts: a booking, an instruction."""
+    """Things to forget that are not facts about a user: a booking, an instruction."""
     fact: re.Pattern[str]
-    """What makes the object of forgetting a fact: a conjunction, a possessive."""
+    """A sign that the thing to forget is a fact: a conjunction, a possessive."""
     trim: re.Pattern[str]
-    """What stands around the fact: that, about, what I said about."""
+    """Words around the fact: that, about, what I said about."""
     separator: re.Pattern[str]
     """Between two items: a comma or a word."""
     conjunction: re.Pattern[str]
     end: re.Pattern[str]
-    """A word behind which there is no item any more."""
+    """A word that ends a list of items."""
     edge: re.Pattern[str]
-    """What is no part of an item, at its beginning or at its end: articles, particles."""
+    """Words at the beginning or end of an item that are not part of it: articles, particles."""
     bad: re.Pattern[str]
-    """What is no item, or makes a phrase none."""
+    """Words that are no item, or that show that a phrase is none."""
     bad_place: re.Pattern[str]
-    """The beginning of what is no name of a place: "a small town"."""
+    """The beginning of a phrase that is not the name of a place: "a small town"."""
     contrast: re.Pattern[str]
-    """Before or behind an item: this is not meant."""
+    """Words before or after an item that exclude it."""
     denied: re.Pattern[str]
-    """What denies a statement right before it."""
+    """A negation right before a statement."""
     clause_end: re.Pattern[str]
     border: re.Pattern[str]
     is_spaced: bool
@@ -111,7 +111,7 @@ class LanguageBook:
 
 @cache
 def load_book(language: str) -> LanguageBook:
-    """The book of a language. Read from its file the first time."""
+    """The book of a language. The first call reads its file."""
     data = load_table(language)
     macros = {name: fold_pattern(pattern) for name, pattern in data.get("macros", {}).items()}
     macros["closed"] = CLOSED_SYLLABLE
@@ -122,7 +122,7 @@ def load_book(language: str) -> LanguageBook:
     macros["no"] = f"(?P<no>{expand_pattern(data['no'], macros)})?"
     border = r"[,:;()\u00a1\u00bf]|\s[-\u2013\u2014]+\s" + ("" if language != "th" else r"|\s")
     known = {expand_pattern(word, macros) for word in data["lead"]}
-    # A phrase whose words are known by themselves is left out: with two ways to read a lead, looking for it would take too long.
+    # A phrase whose single words are known is left out: with two ways to read a lead, the search would take too long.
     lead_words = "|".join(sorted((word for word in known if " " not in word or not known.issuperset(word.split())), key=len, reverse=True))
     between = r"(?:\s+|$|(?<='))" if is_spaced or language == "ko" else r"\s*"
     lead = f"(?:(?:{lead_words}){between}){{0,{MAX_LEAD_WORDS}}}"
@@ -181,13 +181,13 @@ def load_book(language: str) -> LanguageBook:
 
 @cache
 def common_pattern(name: str) -> re.Pattern[str]:
-    """What all languages together say of something; see `common.toml`."""
+    """A pattern for all languages together; see `common.toml`."""
     data = tomllib.loads((resources.files(__package__) / "common.toml").read_text(encoding="utf-8"))
     return re.compile("|".join(fold_pattern(pattern) for pattern in data[name]))
 
 
 def expand_pattern(pattern: str, macros: Mapping[str, str]) -> str:
-    """A pattern with the names in braces replaced, folded as the text is that it is looked for in."""
+    """A pattern with the names in braces replaced, and folded in the same way as the text."""
     return re.sub(r"\{(\w+)\}", lambda found: macros.get(found[1], found[0]), fold_pattern(pattern))
 
 
@@ -201,7 +201,7 @@ def load_table(language: str) -> dict[str, Any]:
 
 
 def likely_languages(plain: str) -> Sequence[str]:
-    """The languages that a folded sentence may be written in, the likeliest first. Scripts tell, and of Latin ones the common words."""
+    """The languages that a folded sentence may be in, the likeliest first. The script decides, and for Latin script the common words."""
     by_script = [language for language, script in SCRIPTS.items() if script.search(plain)]
     if "ja" in by_script:
         by_script = [language for language in by_script if language != "zh"]
@@ -210,7 +210,7 @@ def likely_languages(plain: str) -> Sequence[str]:
     tokens = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", plain)
     scores: Counter[str] = Counter()
     for token in tokens:
-        sharing = telling_words().get(token, ())
+        sharing = languages_by_word().get(token, ())
         for language in sharing:
             scores[language] += LATIN_WEIGHT // len(sharing)
     likely = [language for language, _ in scores.most_common()]
@@ -220,7 +220,7 @@ def likely_languages(plain: str) -> Sequence[str]:
 
 
 @cache
-def telling_words() -> Mapping[str, Sequence[str]]:
-    """The common words of the Latin languages, each with the languages that have it: the fewer, the more it tells."""
+def languages_by_word() -> Mapping[str, Sequence[str]]:
+    """The common words of the languages in Latin script, each with the languages that have it: the fewer, the more it counts."""
     known = {language: load_book(language).words for language in LATIN}
     return {word: [language for language in LATIN if word in known[language]] for word in frozenset().union(*known.values())}

@@ -1,8 +1,8 @@
-"""Read a message: what is to be forgotten, what is to be remembered, and what its writer says of themselves.
+"""Read a message: what to forget, what to remember, and what its writer says about themselves.
 
-Each sentence is read with the book of its language: first which act it is (tell, remember, forget), then whether it is meant (no
-question, supposition or report), then which person it is about, and only then the key and the value. What is not sure is left out: a
-fact that was missed can be told again, a wrong one is believed. What is to be forgotten is the exception."""
+Each sentence is read with the book of its language: first the act (tell, remember, forget), then whether the writer means it (no
+question, supposition or report), then the person it is about, and only then the key and the value. An unsure reading is left out: the user
+can repeat a fact that was missed, but a wrong fact is believed. A request to forget is the exception: there a miss is worse."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from hermes.soul.statements.statement import Statement, blank_out, make_statemen
 
 @dataclass(frozen=True, slots=True)
 class SentenceReading:
-    """What a book makes of a sentence. `is_blocked`: it knew the words, and they are not meant of the writer."""
+    """What a book reads in a sentence. `is_blocked`: it knew the words, but they do not state something about the writer."""
 
     found: tuple[Statement, ...]
     is_blocked: bool
 
     @property
     def is_weak(self) -> bool:
-        """Whether it is only known that something is to be forgotten; another language may know what."""
+        """Whether the book only knows that something is to be forgotten; the book of another language may know what."""
         return bool(self.found) and all(each.key is None and each.value and each.op is Op.FORGET for each in self.found)
 
 
 def read_statements(text: str) -> list[Statement]:
-    """Return what a message says of its writer, sentence by sentence. Of a long one its beginning and its end are read.
+    """Return what a message says about its writer, sentence by sentence. Of a long message its beginning and its end are read.
 
-    A value to forget is given in the writer's words; `same_item` says which known one it is. An empty one means all that the key holds,
-    and without a key everything; what an attack on the prompt stands beside asks for no such thing."""
+    A value to forget is in the writer's words; `same_item` says which known value it is. An empty value means all that the key holds, and
+    without a key everything; but not if an attack on the prompt stands beside it."""
     found, about_other = list[Statement](), False
     read = list(split_sentences(excerpt(text)))
     for sentence in read:
@@ -64,7 +64,7 @@ def is_everything(found: Statement) -> bool:
 
 
 def read_sentence(sentence: Sentence, book: LanguageBook, *, about_other: bool = False) -> SentenceReading:
-    """Read one sentence with the book of one language. `about_other`: an earlier one named another person."""
+    """Read one sentence with the book of one language. `about_other`: an earlier sentence named another person."""
     plain, is_asked_for, is_other_thing = sentence.plain, False, False
     found = list[Statement]()
     kept = book.keep.search(plain)
@@ -77,16 +77,16 @@ def read_sentence(sentence: Sentence, book: LanguageBook, *, about_other: bool =
     elif remember := book.remember.search(plain):
         plain, is_asked_for = blank_out(plain, remember.start(), remember.end()), True
     if is_asked_for:
-        plain = plain.replace("?", ".")  # "Can you remember that I am vegan?" is polite, and asks nothing.
-    told = read_self_statements(sentence, plain, book, about_other=about_other)
-    found += told.found
-    if told.found:
-        # "I'm vegan and allergic to nuts": behind what the writer said of themselves, a statement without a subject is about them too.
-        again = read_self_statements(sentence, told.rest, book, about_other=False)
+        plain = plain.replace("?", ".")  # "Can you remember that I am vegan?" is a polite request, and no question.
+    own = read_self_statements(sentence, plain, book, about_other=about_other)
+    found += own.found
+    if own.found:
+        # "I'm vegan and allergic to nuts": after a statement about the writer, one without a subject is about the writer too.
+        again = read_self_statements(sentence, own.rest, book, about_other=False)
         found += [each for each in again.found if (each.key, each.op) not in {(known.key, known.op) for known in found}]
     if is_asked_for and not found and (kept is None or book.fact.search(plain) or common_pattern("that").search(kept.group())):
         found += read_free(sentence, plain, book)
-    return SentenceReading(tuple(found), told.is_blocked or is_other_thing)
+    return SentenceReading(tuple(found), own.is_blocked or is_other_thing)
 
 
 def read_habits(sentence: Sentence, book: LanguageBook) -> list[Statement]:
@@ -101,7 +101,7 @@ def read_habits(sentence: Sentence, book: LanguageBook) -> list[Statement]:
 
 
 def read_free(sentence: Sentence, plain: str, book: LanguageBook) -> list[Statement]:
-    """What a user asks to be remembered, in their own words."""
+    """What a user asks Hermes to remember, in the user's own words."""
     if book.asks.search(plain) or "?" in plain[-3:] or book.supposes.search(plain):
         return []
     start, end = trim_bounds(plain, 0, len(plain), book)

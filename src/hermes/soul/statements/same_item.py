@@ -1,4 +1,4 @@
-"""Whether two wordings name one item: a plural, a case or an article makes no difference. The endings are in `same_item.toml`."""
+"""Tell whether two wordings name one item: a plural, a case or an article makes no difference. The endings are in `same_item.toml`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_same_word(one: str, other: str) -> bool:
         return False
     one, other = (word.split("'")[0] if "'" in word[2:] else word for word in (one, other))
     common = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
-    # The ending begins where the words differ, or a letter or two before: "кинза", "кинзу"; "noot", "noten".
+    # The ending begins where the words differ, or up to two letters before: "кинза", "кинзу"; "noot", "noten".
     for kept in range(common, max(MIN_STEM_LETTERS - 1, common - 3), -1):
         if any({one[kept:], other[kept:]} <= known for known in endings()):
             return True
@@ -78,7 +78,7 @@ def articles() -> frozenset[str]:
 
 @cache
 def endings() -> tuple[frozenset[str], ...]:
-    """The endings of each language, and none."""
+    """The endings of each language, the empty one included."""
     return tuple(frozenset(("", *listed.split())) for listed in load_endings()["endings"].values())
 
 

@@ -1,4 +1,4 @@
-"""What a writer says of themselves in a sentence: is it meant, which person is it about, and only then which key and which value."""
+"""What a writer says about themselves in a sentence: first whether they mean it, then the person, and only then the key and the value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TASTES = frozenset({"interests", "dislikes"})
 MAX_PER_PATTERN = 3
 """Statements that one pattern may find in a sentence."""
 MAX_TAG_WORDS, MAX_TAG_CHARS = 2, 4
-"""Of what is only asked back: "right?"."""
+"""The longest question tag: "right?"."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfStatements:
-    """What was read, whether words were known that are not meant of the writer, and the folded sentence without what was read."""
+    """The statements, whether the book knew words that state nothing about the writer, and the folded sentence without what was read."""
 
     found: tuple[Statement, ...]
     is_blocked: bool
@@ -39,13 +39,13 @@ def read_self_statements(sentence: Sentence, plain: str, book: LanguageBook, *, 
             if is_about_other(match, pattern, plain, book, about_other=about_other) or not is_meant(match, plain, book):
                 is_blocked = True
                 continue
-            said, end = statements_in(sentence, plain, match, pattern, book)
+            stated, end = statements_in(sentence, plain, match, pattern, book)
             if end >= len(plain.rstrip(" ?!.")) and "?" in plain[-3:]:
-                said = []
-            if said and not any(first < end and match.start() < last and key == pattern.key for first, last, key in taken):
+                stated = []
+            if stated and not any(first < end and match.start() < last and key == pattern.key for first, last, key in taken):
                 taken.append((match.start(), end, pattern.key))
                 place = next((match.start(name) for name in ("v", "d") if match.groupdict().get(name)), match.start())
-                found += [(place, each) for each in said]
+                found += [(place, each) for each in stated]
                 start = max(start, end)
     rest = plain
     for first, last, _ in taken:
@@ -54,7 +54,7 @@ def read_self_statements(sentence: Sentence, plain: str, book: LanguageBook, *, 
 
 
 def is_about_other(match: re.Match[str], pattern: KeyPattern, plain: str, book: LanguageBook, *, about_other: bool) -> bool:
-    """Whether a statement without a subject may be about another person: one is named in it, or was before."""
+    """Whether a statement without a subject may be about another person: it or an earlier part names one."""
     if not pattern.is_bare:
         return False
     end = match.end("v") if match.groupdict().get("v") else match.end()
@@ -64,14 +64,14 @@ def is_about_other(match: re.Match[str], pattern: KeyPattern, plain: str, book: 
 
 
 def mentions_other(plain: str, start: int, end: int, key: str, book: LanguageBook) -> bool:
-    """Whether another person is named between two places. Who likes dogs, or is allergic to them, speaks of no dog."""
+    """Whether another person is named between two places. A pet counts as one, but not in a list: "I like dogs" names no certain dog."""
     return any(key not in LIST_KEYS or not common_pattern("pet").search(found.group()) for found in book.other.finditer(plain, start, end))
 
 
 def is_meant(match: re.Match[str], plain: str, book: LanguageBook) -> bool:
-    """Whether the writer says it, and does not ask, suppose or report it."""
+    """Whether the writer states it, and does not ask, suppose or report it."""
     start = match.end("lead") if "lead" in match.groupdict() else match.start()
-    # Where the verb comes last or words run together, what makes it no statement may stand behind it.
+    # If the verb comes last or words run together, the word that makes it a question or a report may come later.
     read_to = start if book.is_spaced and not book.is_object_first else len(plain)
     if book.supposes.search(plain, 0, read_to) or book.reports.search(plain, 0, read_to) or book.supposes.search(match.group()):
         return False
@@ -82,7 +82,7 @@ def is_meant(match: re.Match[str], plain: str, book: LanguageBook) -> bool:
 
 
 def asks_later(plain: str, start: int, book: LanguageBook) -> bool:
-    """Whether a sentence asks only in a clause behind a place: "I'm vegan, what can I eat?", but not "I'm vegan, right?"."""
+    """Whether a sentence asks only in a later clause: "I'm vegan, what can I eat?", but not "I'm vegan, right?"."""
     last = max((border.end() for border in book.border.finditer(plain)), default=0)
     is_clause = len(plain[last:].split()) > MAX_TAG_WORDS if book.is_spaced else len(plain) - last > MAX_TAG_CHARS
     return last > start and (is_clause or plain.rfind("\u00bf") > start)
@@ -91,7 +91,7 @@ def asks_later(plain: str, start: int, book: LanguageBook) -> bool:
 def statements_in(
     sentence: Sentence, plain: str, match: re.Match[str], pattern: KeyPattern, book: LanguageBook
 ) -> tuple[list[Statement], int]:
-    """What one match says, and where it ends."""
+    """The statements of one match, and where it ends."""
     groups, key = match.groupdict(), pattern.key
     is_denied = any(groups.get(name) for name in ("no", "neg", "neg2"))
     if not is_denied and not pattern.is_bare and book.denied.search(plain[: match.start() + 1].rstrip() + " "):

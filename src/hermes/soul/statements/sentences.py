@@ -1,6 +1,6 @@
-"""A message as the rules see it: sentence by sentence, in one spelling, each place of it known in the message as it was written.
+"""A message as the rules see it: sentence by sentence, folded, with each place of the folded text mapped to the text as written.
 
-Text in quotation marks is somebody else's, or only spoken of, so the rules do not see it; a quoted name is still a name."""
+Text in quotation marks is another person's, or only mentioned, so the rules do not see it; a quoted name is still a name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from functools import lru_cache
 from hermes.soul import recall_terms
 
 QUOTED = "\u00a4"
-"""Stands where a quotation stood."""
+"""Stands in the place of a quotation."""
 QUOTATION = re.compile(
     '"([^"\n]*)(?:"|$)|\u201c([^\u201d\u201c\n]*)[\u201d\u201c]|\u201e([^\u201c\u201d\u201f\n]*)[\u201c\u201d\u201f]'
     "|\u00ab([^\u00bb\n]*)\u00bb|\u300c([^\u300d\n]*)\u300d|\u300e([^\u300f\n]*)\u300f|(?<![^\\W_])'([^'\n]*(?:'(?=\\w)[^'\n]*)*)'(?!\\w)",
     re.MULTILINE,
 )
 MAX_QUOTED_NAME_WORDS = 2
-"""Words of a quotation that may be a name."""
+"""A quotation with at most this many words may be a name."""
 MAX_DENSE_NAME_CHARS = 6
-"""Characters of the same where words are not set apart."""
+"""The same in characters, for scripts without spaces between words."""
 DENSE = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 SENTENCE = re.compile(
     "[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+(?:[.](?=\\w)[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+)*[.!?;\u3002\uff01\uff1f\u061f\u2026\u0964]*"
@@ -56,15 +56,15 @@ class Sentence:
 
     text: str
     source: str
-    """The same without quotations."""
+    """The text without quotations."""
     plain: str
-    """Folded."""
+    """The source, folded."""
     places: tuple[int, ...]
-    """Where each place of `plain` is in `source`, and where its end is."""
+    """For each place of `plain`, and for its end, the place in `source`."""
     quotations: tuple[str, ...]
 
     def words(self, start: int, end: int) -> str:
-        """What was written between two places of `plain`."""
+        """The source between two places of `plain`."""
         return self.source[self.places[start] : self.places[end]]
 
 
@@ -73,7 +73,7 @@ def split_sentences(text: str) -> Iterator[Sentence]:
     text = unicodedata.normalize("NFC", text).replace("\u2019", "'").replace("\u02bc", "'")
     quotations = list[str]()
 
-    def hide(found: re.Match[str]) -> str:
+    def hide_quotation(found: re.Match[str]) -> str:
         inner = next((group for group in found.groups() if group is not None), "")
         is_name = len(inner.split()) <= MAX_QUOTED_NAME_WORDS and not (DENSE.search(inner) and len(inner) > MAX_DENSE_NAME_CHARS)
         if is_name and not found.group().startswith('"' if inner == "" else "\0"):
@@ -81,13 +81,13 @@ def split_sentences(text: str) -> Iterator[Sentence]:
         quotations.append(inner)
         return f" {QUOTED} "
 
-    hidden = QUOTATION.sub(hide, text)
+    hidden = QUOTATION.sub(hide_quotation, text)
     left = iter(quotations)
     for found in SENTENCE.finditer(hidden):
         source = " ".join(found.group().split())
         if any(character.isalnum() or character == QUOTED for character in source):
-            mine = tuple(next(left) for _ in range(source.count(QUOTED)))
-            yield align_sentence(source, mine)
+            own_quotations = tuple(next(left) for _ in range(source.count(QUOTED)))
+            yield align_sentence(source, own_quotations)
 
 
 def align_sentence(source: str, quotations: tuple[str, ...] = ()) -> Sentence:
@@ -99,7 +99,7 @@ def align_sentence(source: str, quotations: tuple[str, ...] = ()) -> Sentence:
 
 
 def fold(text: str) -> str:
-    """One spelling for all: see `recall_terms.fold`; and of letters that are written now so, now so, one."""
+    """The text in one spelling: as `recall_terms.fold`, and with one form for letters that have several spellings."""
     return "".join(map(fold_character, unicodedata.normalize("NFC", text)))
 
 

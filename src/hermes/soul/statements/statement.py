@@ -1,4 +1,4 @@
-"""What a sentence says, as it is handed on, and the sentence without it."""
+"""A statement that was read from a sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes.soul.fact_keys import BadValue, Op, normalize_value
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Something that a sentence says. A free fact has no key."""
+    """Something that a sentence says about its writer. A free fact has no key."""
 
     key: str | None
     value: str
@@ -18,7 +18,7 @@ class Statement:
 
 
 def make_statements(key: str, value: str, op: Op, quote: str) -> list[Statement]:
-    """A value in its one spelling; nothing for what the key cannot hold."""
+    """A statement with the value in its one spelling; none if the key cannot hold the value."""
     try:
         return [Statement(key, normalize_value(key, value), op, quote)] if value else []
     except BadValue:
@@ -26,5 +26,5 @@ def make_statements(key: str, value: str, op: Op, quote: str) -> list[Statement]
 
 
 def blank_out(plain: str, start: int, end: int) -> str:
-    """Make a part of a sentence a mere border, so that all places stay."""
+    """Replace a part of a sentence by commas, so that all other places stay."""
     return plain[:start] + "," * (end - start) + plain[end:]

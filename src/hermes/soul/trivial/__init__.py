@@ -1,7 +1,7 @@
-"""Messages that tell nothing: greetings, thanks, agreement, farewells, laughter and single emoji, in sixteen languages.
+"""Trivial messages: greetings, thanks, agreement, farewells, laughter and single emoji, in sixteen languages.
 
-Nothing is looked up for them and nothing is remembered of them. A message that is wrongly taken for one gets a worse answer,
-one that is wrongly not taken for one costs an embedding: so a digit, a question mark or one unknown word makes it content."""
+Hermes recalls nothing for them and learns nothing from them. A message that is wrongly taken as trivial gets a worse answer; a trivial
+message that is not recognised costs an embedding. So a digit, a question mark or one unknown word makes a message not trivial."""
 
 from hermes.soul.trivial.trivial import is_trivial, trivial_languages
 

@@ -1,4 +1,4 @@
-"""Whether a message tells nothing. All of its words must be known as words that tell nothing, in one language."""
+"""Whether a message is trivial: all of its words must be in the phrase book of one language."""
 
 # ruff: noqa: RUF001  # laughter in sixteen languages
 
@@ -14,20 +14,20 @@ from importlib import resources
 from hermes.soul.sanitize.fold import fold
 
 MAX_CHARS = 80
-"""Characters of the longest message that may be trivial."""
+"""A longer message is not trivial."""
 UNSPACED = ("zh", "ja", "ko", "th")
-"""Languages whose words are looked for in the text without its spaces."""
+"""Languages whose phrases are searched in the text without its spaces."""
 
 
 def is_trivial(text: str, language: str | None = None) -> bool:
-    """Whether a message tells nothing, in the language given or else in any one of the sixteen; English is understood in all.
+    """Whether a message is trivial in the given language, or without one in any of the sixteen; English phrases count in all.
 
     Emoji, punctuation, case, accents, stretching ("okkkk") and laughter ("haahaha", "kkkk", "555", "wkwkwk") do not count."""
-    return len(text) <= MAX_CHARS and tells_nothing(text, language)
+    return len(text) <= MAX_CHARS and is_trivial_cached(text, language)
 
 
 @lru_cache(maxsize=1024)  # a turn asks more than once: before recall, and before learning
-def tells_nothing(text: str, language: str | None) -> bool:
+def is_trivial_cached(text: str, language: str | None) -> bool:
     if _QUESTION.search(text):
         return False
     if is_laughing_number(text, language):
@@ -37,11 +37,11 @@ def tells_nothing(text: str, language: str | None) -> bool:
         return False
     words = words_of(plain)
     languages = phrase_books() if language is None else (language,)
-    return not words or any(says_nothing(words, known) for known in languages if known in phrase_books())
+    return not words or any(has_only_phrases(words, known) for known in languages if known in phrase_books())
 
 
 def trivial_languages(text: str) -> frozenset[str]:
-    """The languages in which a message tells nothing, each by its own words alone: "danke" is German, "hello" is English and others."""
+    """The languages in which a message is trivial, each by its own words alone: "danke" is German, "hello" is English and others."""
     words = words_of(plain_of(text))
     return frozenset(
         language
@@ -50,13 +50,13 @@ def trivial_languages(text: str) -> frozenset[str]:
     )
 
 
-def says_nothing(words: Sequence[str], language: str) -> bool:
-    """Whether words are a row of phrases that tell nothing, at least one of which may stand alone."""
+def has_only_phrases(words: Sequence[str], language: str) -> bool:
+    """Whether words are a row of trivial phrases of a language, at least one of which may stand alone."""
     book = phrase_books()[language]
     if language in UNSPACED and is_phrase_row("".join(words), book.alone_unspaced, book.beside_unspaced, book.longest_unspaced, ""):
         return True
     if not all(word in book.words or any(form in book.words for form in unstretched_forms(word)) for word in words):
-        return False  # by far the most messages: one unknown word is enough
+        return False  # by far the most messages end here: one unknown word is enough
     return is_phrase_row(words, book.alone, book.beside, book.longest, " ")
 
 
@@ -71,8 +71,8 @@ def words_of(plain: str) -> list[str]:
 
 
 def is_phrase_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset[str], longest: int, between: str) -> bool:
-    """Whether parts can be cut into phrases of the two sets, with at least one of the first."""
-    # For each place: None while it cannot be reached, else whether a phrase that may stand alone can be among what leads there.
+    """Whether parts can be divided into phrases of the two sets, with at least one phrase of `alone`."""
+    # For each place: None if no division into phrases ends there, else whether one of those phrases may stand alone.
     reached: list[bool | None] = [False, *[None] * len(parts)]
     for end in range(1, len(parts) + 1):
         starts = [start for start in range(max(0, end - longest), end) if reached[start] is not None]
@@ -88,7 +88,7 @@ def is_phrase_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset
 
 
 def unstretched_forms(piece: str) -> Iterable[str]:
-    """What a stretched word may have been: "hellooo" is "hello", "okk" is "ok", "thaaanks" is "thanks"."""
+    """The forms that a stretched word may have: "hellooo" is "hello", "okk" is "ok", "thaaanks" is "thanks"."""
     if (short := _LONG_RUN.sub(r"\1", piece)) != piece:
         yield short
         yield _LONG_RUN.sub(r"\1\1", piece)
@@ -98,7 +98,7 @@ def unstretched_forms(piece: str) -> Iterable[str]:
 
 
 def is_laughing_number(text: str, language: str | None) -> bool:
-    """Numbers that are sounds: 555 is laughter in Thai; 666, 233 and 88 are praise, laughter and goodbye in Chinese."""
+    """Whether a number stands for a sound: 555 is laughter in Thai; 666, 233 and 88 are praise, laughter and goodbye in Chinese."""
     return (language in (None, "th") and _THAI_LAUGHTER.fullmatch(text) is not None) or (
         language == "zh" and _CHINESE_SOUNDS.fullmatch(text) is not None
     )
@@ -112,23 +112,25 @@ class PhraseBook:
     """The phrases of one language, with those of English."""
 
     alone: frozenset[str]
+    """Phrases that make a trivial message alone."""
     beside: frozenset[str]
+    """Phrases that are trivial only beside one of those."""
     own_alone: frozenset[str]
     own_beside: frozenset[str]
-    """Without those of English."""
+    """Both without the English phrases."""
     words: frozenset[str]
-    """The single words of both."""
+    """The single words of the phrases of both languages."""
     longest: int
-    """Words of the longest phrase."""
+    """Words in the longest phrase."""
     alone_unspaced: frozenset[str]
     beside_unspaced: frozenset[str]
     longest_unspaced: int
-    """Characters of the longest phrase that is written without spaces."""
+    """Characters in the longest phrase without its spaces."""
 
 
 @cache
 def phrase_books() -> dict[str, PhraseBook]:
-    """A book for each language. Read the first time that it is asked for."""
+    """A phrase book for each language. The first call reads the file."""
     tables = tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
     return {language: make_phrase_book(table, tables["en"]) for language, table in tables.items()}
 
@@ -157,7 +159,7 @@ def phrases(line: str) -> frozenset[str]:
 
 
 _SQUEEZED = "~"
-"""Marks a phrase of which every run of a letter was made one, so that it is only found by a stretched word."""
+"""Marks a phrase in which each run of a letter was reduced to one letter, so that only a stretched word finds it."""
 _WORD = re.compile(r"[^\W_][\w\u0900-\u0963\u0e31-\u0e4e]*")
 _DIGIT = re.compile(r"\d")
 _QUESTION = re.compile("[?\u037e\u061f\u2047-\u2049\uff1f\u00bf]")

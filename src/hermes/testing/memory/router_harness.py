@@ -133,7 +133,7 @@ class FixedLanguages:
     def of(self, user: User, _: str) -> str:
         return user.language or "en"
 
-    def settled(self, _: User, __: str) -> str | None:
+    def new_language(self, _: User, __: str) -> str | None:
         return None
 
     def note(self, _: User, __: str) -> None:

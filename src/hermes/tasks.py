@@ -36,13 +36,13 @@ def stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_WAIT_S, longest_s: float = MAX_WAIT_S) -> None:
-    """Cancel tasks, and wait until they have ended. Returns after `longest_s` at the latest.
+async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_WAIT_S, max_s: float = MAX_WAIT_S) -> None:
+    """Cancel tasks, and wait until they have ended. Returns after `max_s` at the latest.
 
     A task has `cleanup_s` for what it does when it is cancelled; then it is cancelled again, and again. A task that goes on all the same is
     left behind, and logged as `task_not_ended`. An error that a task ends with, or has ended with before, is logged as `task_failed`.
     If the caller is cancelled meanwhile, it hears of it when the tasks have ended: what it closes next they may still be using."""
-    until, is_cancelled = time.monotonic() + longest_s, False
+    until, is_cancelled = time.monotonic() + max_s, False
     left = set(tasks)
     while left and (left_s := until - time.monotonic()) > 0:
         for task in left:
@@ -56,7 +56,7 @@ async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_WAIT_S
                 left = {task for task in left if not task.done()}
     for task in tasks:
         if task in left:
-            log.error("task_not_ended", task=task.get_name(), waited_s=longest_s)
+            log.error("task_not_ended", task=task.get_name(), waited_s=max_s)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task_failed", task=task.get_name(), error=type(error).__name__, at=stack_frames(error))
     if is_cancelled:

@@ -128,7 +128,7 @@ async def test_what_is_sent_again_goes_last_in_its_own_order_marked_as_late_with
 ) -> None:
     asked, later = await new_claim(database, keyring), await new_claim(database, keyring)
     async with database.begin() as tx:
-        said = await PostgresInbox(keyring).said(tx, asked.turn_id)
+        said = await PostgresInbox(keyring).message_of(tx, asked.turn_id)
         assert said is not None
         await outbox.put(tx, asked, ["a", "b"])
         for _ in range(3):

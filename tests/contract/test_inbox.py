@@ -238,10 +238,10 @@ async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
     async with database.begin() as tx:
         user, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await inbox.bury_unread(tx, receipt.turn_id, "x")
-        said = await inbox.said(tx, receipt.turn_id)
+        said = await inbox.message_of(tx, receipt.turn_id)
         assert said is not None
         assert said == InboxMessage(receipt.turn_id, receipt.conversation_id, user.id, ASKED, said.received_at)
-        assert await inbox.said(tx, uuid4()) is None
+        assert await inbox.message_of(tx, uuid4()) is None
 
 
 @pytest.mark.parametrize("fate", ["deleted", "damaged"])
@@ -256,7 +256,7 @@ async def test_what_nobody_can_read_any_more_was_not_said(
         else:
             await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
     async with database.begin() as tx:
-        assert await inbox.said(tx, receipt.turn_id) is None
+        assert await inbox.message_of(tx, receipt.turn_id) is None
 
 
 async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
@@ -304,7 +304,7 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     assert again.envelope == whole.envelope
     async with database.begin() as tx:
         assert await inbox.behind(tx, again, 10) == []
-        heard = await inbox.said(tx, receipts[0].turn_id)
+        heard = await inbox.message_of(tx, receipts[0].turn_id)
         assert await inbox.waiting(tx) == 1
     assert heard is not None
     assert heard.envelope == whole.envelope
@@ -371,7 +371,7 @@ async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one
     group = await accept(database, people, inbox, replace(ASKED, is_shared=True))
     assert await is_shared(database, inbox, group) == (True, True)
     async with database.begin() as tx:
-        said = await inbox.said(tx, group.turn_id)
+        said = await inbox.message_of(tx, group.turn_id)
         assert said is not None
         assert await inbox.last_private(tx, said.user_id, ASKED.account) is None
     alone = await accept(database, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
@@ -385,7 +385,7 @@ async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one
 async def is_shared(database: Database, inbox: PostgresInbox, receipt: AcceptedMessage) -> tuple[bool, bool]:
     """What a claim says, and what is said to those who come back to it."""
     async with database.begin() as tx:
-        claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.said(tx, receipt.turn_id)
+        claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.message_of(tx, receipt.turn_id)
     assert isinstance(claimed, Claim)
     assert said is not None
     return claimed.envelope.is_shared, said.envelope.is_shared

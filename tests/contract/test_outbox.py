@@ -161,7 +161,7 @@ async def test_the_answer_comes_with_its_provenance(database: Database, keyring:
 
 async def said_in(database: Database, keyring: Keyring, claim: Claim) -> InboxMessage:
     async with database.begin() as tx:
-        said = await PostgresInbox(keyring).said(tx, claim.turn_id)
+        said = await PostgresInbox(keyring).message_of(tx, claim.turn_id)
     assert said is not None
     return said
 

@@ -309,16 +309,16 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
     of_bob = UserNodes(own.id, frozenset({"b1", "b2", "b3"}), frozenset({"a1", "a2"}))
     of_ann = UserNodes(own.id, frozenset({"a1", "a2"}), frozenset({"b1", "b2", "b3"}))
     async with database.begin() as tx:
-        assert (list(await sessions.spoken(tx, bob)), list(await sessions.spoken(tx, ann))) == ([of_bob], [])
-        assert list(await sessions.spoken(tx, bob, account="bali")) == [of_bob]
-        assert list(await sessions.spoken(tx, ann, account="bali")) == [of_ann], "an account forgets also what is sealed for them"
-        assert list(await sessions.spoken(tx, bob, account="other")) == []
+        assert (list(await sessions.user_nodes(tx, bob)), list(await sessions.user_nodes(tx, ann))) == ([of_bob], [])
+        assert list(await sessions.user_nodes(tx, bob, account="bali")) == [of_bob]
+        assert list(await sessions.user_nodes(tx, ann, account="bali")) == [of_ann], "an account forgets also what is sealed for them"
+        assert list(await sessions.user_nodes(tx, bob, account="other")) == []
         await sessions.note_erased(tx, bob, own.id)
-        assert (list(await sessions.spoken(tx, bob)), len(await sessions.spoken(tx, ann, account="bali"))) == ([], 1)
+        assert (list(await sessions.user_nodes(tx, bob)), len(await sessions.user_nodes(tx, ann, account="bali"))) == ([], 1)
     second, _ = await speak(database, keyring, "cid", "group", ("c1",))
     async with database.begin() as tx:
         await PostgresUsers(keyring).forget(tx, ann)
-        assert list(await sessions.spoken(tx, second)) == [], "what is sealed for somebody who is gone is gone"
+        assert list(await sessions.user_nodes(tx, second)) == [], "what is sealed for somebody who is gone is gone"
 
 
 async def test_a_private_session_does_not_go_on_in_a_room_nor_a_rooms_in_private(

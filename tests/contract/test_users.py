@@ -403,7 +403,7 @@ async def test_friends_who_bring_others_at_once_do_not_wait_for_each_other(store
 
 
 async def test_of_somebody_who_only_signed_up_nothing_is_kept(house: House) -> None:
-    assert await house.ask("kept", (await house.create()).id) == UserDataCounts()
+    assert await house.ask("count_data", (await house.create()).id) == UserDataCounts()
 
 
 # --- two ids of one sender

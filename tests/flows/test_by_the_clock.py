@@ -523,7 +523,7 @@ async def test_where_people_fetch_their_answers_a_reminder_waits_for_them_and_a_
     await house.remind_of(claim)
     async with house.replies.listen(claim.conversation_id) as bell:
         await house.proactive.remind(NOON)
-        assert await bell.ring(5)
+        assert await bell.wait(5)
     async with house.database.begin() as tx:
         [news] = await house.outbox.news(tx, "bali", Platform.WEB, "42")
         assert (news.text, news.name.split("/")[0]) == (REMINDER, "reminder")

@@ -66,7 +66,7 @@ async def test_an_answer_is_sent_in_its_parts_right_after_its_turn_and_the_journ
     assert delivered == [{**about, "part": 0}, {**about, "part": 1}]
     async with house.database.begin() as tx:
         answer = await house.outbox.answer(tx, claim.turn_id)
-        standings = await house.outbox.tracking.standings(tx, claim.turn_id)
+        standings = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert answer is not None
     assert answer.text == "Sunset bars in Canggu:\nOld Man's"
     assert [(each.state, each.rank) for each in standings] == [("sent", ReceiptRank.SENT)] * 2
@@ -189,7 +189,7 @@ async def test_a_receipt_within_that_time_confirms_it_and_it_stays_paid(receipte
     claim = await house.answer("one")
     await house.time_passes()
     await house.sweep()
-    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
+    await house.receipts.apply(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
     await house.time_passes()
     await house.sweep()
     assert (await states(house), await listed(house), await house.available(claim)) == ([("sent", "sent", 0, 2)], [], 9)
@@ -208,9 +208,9 @@ async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_st
         "text": {"channel_id": "42", "text": "one"},
     }[how]
     for _ in range(2):
-        await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.READ, **known))
+        await house.receipts.apply(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.READ, **known))
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+        [standing] = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert (standing.state, standing.rank) == ("sent", ReceiptRank.READ)
     assert (await listed(house), await house.available(claim)) == ([], 10)
     [delivered] = [facts for type_, facts in await house.events(claim) if type_ == "response_delivered"]
@@ -231,7 +231,7 @@ async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_st
 async def test_no_other_receipt_takes_it_off_the_list(receipted: House, api: BotApi, known: dict[str, Any]) -> None:
     house = receipted
     await in_doubt_twice(house, api)
-    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(**{"message_id": "m1", "rank": ReceiptRank.READ, **known}))
+    await house.receipts.apply(TELEGRAM, "bali", DeliveryReceipt(**{"message_id": "m1", "rank": ReceiptRank.READ, **known}))
     assert await listed(house) == [(0, SendOutcome.AMBIGUOUS, 2)]
 
 
@@ -264,12 +264,12 @@ async def test_what_an_earlier_version_left_in_doubt_is_listed_and_refunded_too(
 async def test_a_receipt_that_comes_meanwhile_spares_the_second_copy(house: House, api: BotApi) -> None:
     api.lose_answer()
     claim = await house.answer("one")
-    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
+    await house.receipts.apply(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
     await house.time_passes()
     await house.sweep()
     assert api.texts == ["one"]
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+        [standing] = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert (standing.state, standing.rank, standing.doubts) == ("sent", ReceiptRank.DELIVERED, 1)
 
 
@@ -309,7 +309,7 @@ async def test_an_answer_that_dies_gives_its_credit_back_once_however_many_parts
 async def test_news_that_die_give_nothing_back(house: House, api: BotApi) -> None:
     claim = await house.answer("It is set.")
     async with house.database.begin() as tx:
-        said = await house.inbox.said(tx, claim.turn_id)
+        said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
         await house.outbox.put_news(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
     api.refuse(400, "Bad Request: no")
@@ -428,11 +428,11 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
     claim = await house.answer("one")
     failed = DeliveryReceipt(message_id="1", rank=ReceiptRank.FAILED, error=SendOutcome.INVALID_RECIPIENT, detail="131026")
     for _ in range(2):
-        await house.receipts.heard(TELEGRAM, "bali", failed)
+        await house.receipts.apply(TELEGRAM, "bali", failed)
     assert (await house.available(claim), await states(house)) == (10, [("dead", "invalid_recipient", 0, 0)])
     assert house.sends() == {"sent": 1.0, "invalid_recipient": 1.0}
     async with house.database.begin() as tx:
-        said = await house.inbox.said(tx, claim.turn_id)
+        said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
         await house.outbox.put_news(tx, said, "reminder/A", [{"text": "call mum"}])
     await house.outbox_delivery.deliver(claim.conversation_id)
@@ -441,7 +441,7 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
 
 async def test_tidying_applies_what_came_too_early_and_throws_old_letters_away(house: House, api: BotApi) -> None:
     failed = DeliveryReceipt(message_id="1", rank=ReceiptRank.FAILED, error=SendOutcome.REJECTED)
-    await house.receipts.heard(TELEGRAM, "bali", failed)
+    await house.receipts.apply(TELEGRAM, "bali", failed)
     claim = await house.answer("one")
     assert await house.available(claim) == 9
     await house.receipts.tidy()
@@ -453,12 +453,12 @@ async def test_tidying_applies_what_came_too_early_and_throws_old_letters_away(h
 
 async def test_who_leaves_and_who_has_another_id_is_heard(house: House, api: BotApi) -> None:
     claim = await house.answer("one")
-    await house.receipts.heard(TELEGRAM, "bali", ReachabilityChanged(sender_id="42", is_reachable=False))
+    await house.receipts.apply(TELEGRAM, "bali", ReachabilityChanged(sender_id="42", is_reachable=False))
     async with house.database.begin() as tx:
         await house.outbox.put(tx, replace(claim, turn_id=(await house.hear(chat="8")).turn_id), [{"text": "lost"}])
     await house.outbox_delivery.deliver(claim.conversation_id)
     assert api.texts == ["one"]
-    await house.receipts.heard(TELEGRAM, "bali", IdChanged(old="42", new="43"))
+    await house.receipts.apply(TELEGRAM, "bali", IdChanged(old="42", new="43"))
     again = await house.answer("hello again", chat="43")
     assert (again.user_id, again.conversation_id) == (claim.user_id, claim.conversation_id)
     assert api.received[-1] == ("43", "hello again")

@@ -63,7 +63,7 @@ class Talk:
         return [happening for happening in happened if isinstance(happening, Reaction)]
 
     async def hear(self, reaction: Reaction, feedback: Feedback | None = None) -> bool:
-        return await (feedback or self.feedback()).heard(self.platform, "fake", reaction)
+        return await (feedback or self.feedback()).apply(self.platform, "fake", reaction)
 
     async def noted(self) -> dict[str, list[tuple[str, float | None]]]:
         """What an export finds: the reactions to each response, by what it said."""

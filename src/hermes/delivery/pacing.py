@@ -40,12 +40,12 @@ class Pacer:
     known: dict[tuple[ChannelName, str], float] = field(default_factory=dict)
     """When each chat, and under the empty name each account, will have rested fully."""
 
-    def turn(self, line: ChannelName, channel_id: str, now: float, *, longest_s: float) -> float:
-        """Return how long to wait before writing to a chat; the turn is taken unless that is longer than `longest_s`. `now` in seconds."""
-        wanted = [(key, pace) for key, pace in paces_of(line, channel_id) if pace is not None]
-        wait_s = max((self._wait_s(key, pace, now) for key, pace in wanted), default=0.0)
-        if wait_s <= longest_s:
-            for key, pace in wanted:
+    def turn(self, channel_name: ChannelName, channel_id: str, now: float, *, max_s: float) -> float:
+        """Return how long to wait before writing to a chat; the turn is taken unless that is longer than `max_s`. `now` in seconds."""
+        paces = [(key, pace) for key, pace in paces_of(channel_name, channel_id) if pace is not None]
+        wait_s = max((self._wait_s(key, pace, now) for key, pace in paces), default=0.0)
+        if wait_s <= max_s:
+            for key, pace in paces:
                 self.known[key] = max(self.known.get(key, now), now) + pace.every_s
             self._forget(now)
         return wait_s
@@ -58,8 +58,8 @@ class Pacer:
             self.known = {key: rested_at for key, rested_at in self.known.items() if rested_at > now}
 
 
-def paces_of(line: ChannelName, channel_id: str) -> list[tuple[tuple[ChannelName, str], SendPace | None]]:
+def paces_of(channel_name: ChannelName, channel_id: str) -> list[tuple[tuple[ChannelName, str], SendPace | None]]:
     """What applies to a chat: its own pace, and the account's."""
-    is_group = line.platform is Platform.TELEGRAM and channel_id.startswith("-")
-    chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(line.platform)
-    return [((line, channel_id), chat), ((line, ""), ACCOUNT_PACES.get(line.platform))]
+    is_group = channel_name.platform is Platform.TELEGRAM and channel_id.startswith("-")
+    chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(channel_name.platform)
+    return [((channel_name, channel_id), chat), ((channel_name, ""), ACCOUNT_PACES.get(channel_name.platform))]

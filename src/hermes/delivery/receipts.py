@@ -29,16 +29,16 @@ class ReceiptHandler:
     settlement: SettlementWriter
     meter: SendMeter
 
-    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+    async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one thing, in a transaction of its own. Raises StoreUnavailable; then the platform is to tell it again."""
         async with self.transactions.begin() as tx:
-            match happening:
+            match event:
                 case DeliveryReceipt():
-                    await self._receive(tx, platform, account, happening)
+                    await self._receive(tx, platform, account, event)
                 case ReachabilityChanged():
-                    await self.tracking.reach(tx, account, platform, happening.sender_id, is_reachable=happening.is_reachable)
+                    await self.tracking.set_reachable(tx, account, platform, event.sender_id, is_reachable=event.is_reachable)
                 case IdChanged():
-                    await self.tracking.move(tx, account, platform, happening.old, happening.new)
+                    await self.tracking.move(tx, account, platform, event.old, event.new)
 
     async def tidy(self) -> None:
         """Apply what came a moment too early, list what an earlier version left in doubt, and throw away dead letters that were kept long
@@ -71,4 +71,4 @@ class ReceiptHandler:
         self.meter.count_send(str(platform), str(letter.outcome))
         await self.settlement.note_death(tx, letter)
         if letter.outcome is SendOutcome.INVALID_RECIPIENT:
-            await self.tracking.reach(tx, account, platform, letter.channel_id, is_reachable=False, since=letter.promised_at)
+            await self.tracking.set_reachable(tx, account, platform, letter.channel_id, is_reachable=False, since=letter.promised_at)

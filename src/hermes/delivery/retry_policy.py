@@ -99,48 +99,48 @@ class RetryPlan:
 
 
 def plan_retry(
-    verdict: SendResult,
-    tried: TriesSoFar,
+    send_result: SendResult,
+    tries: TriesSoFar,
     *,
     timeout_s: float = 10.0,
-    longest_s: float = MAX_CALL_S,
+    max_s: float = MAX_CALL_S,
     queue_s: Sequence[float] = QUEUE_WAITS_S,
     receipt_s: float = 0.0,
 ) -> RetryPlan:
-    """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again;
+    """What follows. `timeout_s` is how long the next try may take, `max_s` all of them; `queue_s`, when the queue tries again;
     `receipt_s`, how long a receipt may take, and 0 where the platform sends none."""
-    rule, has_time = RETRY_RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
-    if verdict.outcome is SendOutcome.SENT:
+    rule, has_time = RETRY_RULES[send_result.outcome], tries.spent_s + timeout_s <= max_s
+    if send_result.outcome is SendOutcome.SENT:
         return RetryPlan(RetryAction.DONE)
-    if has_time and (then := other_way(verdict, tried)) is not None:
+    if has_time and (then := other_way(send_result, tries)) is not None:
         return RetryPlan(then)
-    if verdict.outcome is SendOutcome.AMBIGUOUS:
-        if tried.doubts < MAX_DOUBTS:
+    if send_result.outcome is SendOutcome.AMBIGUOUS:
+        if tries.doubts < MAX_DOUBTS:
             return RetryPlan(RetryAction.LATER, queue_s[0])
         return RetryPlan(RetryAction.LATER, receipt_s) if receipt_s else RetryPlan(RetryAction.GIVE_UP)
     if rule.is_retried:
-        return retry_or_queue(verdict, tried, longest_s - timeout_s, queue_s)
+        return retry_or_queue(send_result, tries, max_s - timeout_s, queue_s)
     return RetryPlan(RetryAction.GIVE_UP)
 
 
-def other_way(verdict: SendResult, tried: TriesSoFar) -> RetryAction | None:
+def other_way(send_result: SendResult, tries: TriesSoFar) -> RetryAction | None:
     """How else it may go, at once: each way is gone once."""
-    if verdict.moved_to is not None and not tried.has_moved:
+    if send_result.moved_to is not None and not tries.has_moved:
         return RetryAction.ELSEWHERE
-    if verdict.outcome is SendOutcome.REJECTED and verdict.plain_might_help and not tried.is_plain:
+    if send_result.outcome is SendOutcome.REJECTED and send_result.plain_might_help and not tries.is_plain:
         return RetryAction.AS_PLAIN_TEXT
-    if verdict.outcome is SendOutcome.WINDOW_CLOSED and tried.has_template:
+    if send_result.outcome is SendOutcome.WINDOW_CLOSED and tries.has_template:
         return RetryAction.AS_TEMPLATE
     return None
 
 
-def retry_or_queue(verdict: SendResult, tried: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
+def retry_or_queue(send_result: SendResult, tries: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
     """What is proven not sent: soon, if that is soon enough for the platform and for us; else from the queue, as long as it has tries."""
-    stated_s = verdict.retry_after_s or 0.0
-    if tried.in_call < len(RETRY_WAITS_S):
-        wait_s = max(RETRY_WAITS_S[tried.in_call], stated_s)
-        if wait_s <= MAX_WAIT_S and tried.spent_s + wait_s <= latest_s:
+    stated_s = send_result.retry_after_s or 0.0
+    if tries.in_call < len(RETRY_WAITS_S):
+        wait_s = max(RETRY_WAITS_S[tries.in_call], stated_s)
+        if wait_s <= MAX_WAIT_S and tries.spent_s + wait_s <= latest_s:
             return RetryPlan(RetryAction.AGAIN, wait_s)
-    if tried.failures < len(queue_s):
-        return RetryPlan(RetryAction.LATER, max(queue_s[tried.failures], stated_s))
+    if tries.failures < len(queue_s):
+        return RetryPlan(RetryAction.LATER, max(queue_s[tries.failures], stated_s))
     return RetryPlan(RetryAction.GIVE_UP)

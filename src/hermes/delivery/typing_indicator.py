@@ -2,7 +2,7 @@
 
     0.7 s without an answer  →  shown  →  again, before the platform lets it fade  →  … until the block ends
 
-A courtesy, and treated as one: it never raises, delays no answer, counts as no failure of its line, and takes a share of what a platform
+A courtesy, and treated as one: it never raises, delays no answer, counts as no failure of its channel_name, and takes a share of what a platform
 lets us send that leaves the answers theirs. Whatever is refused or lost ends it for this turn."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TypingIndicator:
     calling: set[object] = field(default_factory=set)
 
     @asynccontextmanager
-    async def shown(self, envelope: Envelope) -> AsyncIterator[None]:
+    async def show_during(self, envelope: Envelope) -> AsyncIterator[None]:
         """Show it to whoever sent this, as long as the block lasts. The end of the block waits for nothing."""
         channel = self.channels.get(envelope.event.platform, envelope.account)
         rhythm = rhythm_of(envelope)
@@ -81,32 +81,34 @@ class TypingIndicator:
             task.cancel()
 
     async def _show(self, channel: Channel, rhythm: TypingRhythm, envelope: Envelope) -> None:
-        line = ChannelName(channel.platform, channel.account)
+        channel_name = ChannelName(channel.platform, channel.account)
         to = Destination(channel_id=envelope.channel_id, thread=envelope.thread)
         wait_s = FIRST_WAIT_S
         while True:
             await self.pause(wait_s)
             wait_s = rhythm.every_s
-            if not self._may_show(line, to.channel_id, rhythm):
+            if not self._may_show(channel_name, to.channel_id, rhythm):
                 continue
-            verdict = await self._call(channel, to, envelope.message_id or None)
+            send_result = await self._call(channel, to, envelope.message_id or None)
             stop_if_cancelled()
-            if verdict is None:
+            if send_result is None:
                 return
-            if verdict.outcome is not SendOutcome.SENT:
-                log.info("typing_stopped", platform=str(line.platform), account=line.account, outcome=str(verdict.outcome))
-                self.rests[line, to.channel_id] = self.timer() + (verdict.retry_after_s or 0.0)
+            if send_result.outcome is not SendOutcome.SENT:
+                log.info(
+                    "typing_stopped", platform=str(channel_name.platform), account=channel_name.account, outcome=str(send_result.outcome)
+                )
+                self.rests[channel_name, to.channel_id] = self.timer() + (send_result.retry_after_s or 0.0)
                 return
 
-    def _may_show(self, line: ChannelName, channel_id: str, rhythm: TypingRhythm) -> bool:
+    def _may_show(self, channel_name: ChannelName, channel_id: str, rhythm: TypingRhythm) -> bool:
         """Whether it is time, and there is room; whoever is told so has taken it."""
         now = self.timer()
-        if len(self.calling) >= MAX_CALLS or any(self.rests.get((line, name), now) > now for name in (channel_id, "")):
+        if len(self.calling) >= MAX_CALLS or any(self.rests.get((channel_name, name), now) > now for name in (channel_id, "")):
             return False
         if len(self.rests) > MAX_KNOWN_CHATS:
             for key in [key for key, until in self.rests.items() if until <= now]:
                 del self.rests[key]
-        self.rests[line, channel_id], self.rests[line, ""] = now + rhythm.apart_s, now + rhythm.account_apart_s
+        self.rests[channel_name, channel_id], self.rests[channel_name, ""] = now + rhythm.apart_s, now + rhythm.account_apart_s
         return True
 
     async def _call(self, channel: Channel, to: Destination, message_id: str | None) -> SendResult | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 class AnswerSignal(Protocol):
     """Rings when something happened to the turn."""
 
-    async def ring(self, timeout_s: float) -> bool:
+    async def wait(self, timeout_s: float) -> bool:
         """Wait for the next ring; False when none came in time."""
         ...
 

@@ -63,7 +63,7 @@ class ApiKeys(Protocol):
         """Return all keys, the newest first."""
         ...
 
-    async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
+    async def revoke(self, tx: Transaction, identifier: str) -> ApiKey:
         """Revoke a key by id, name or prefix; raise NotThere when none or several match. Repeating it changes nothing."""
         ...
 

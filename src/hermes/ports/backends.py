@@ -186,11 +186,11 @@ class Backend(Protocol):
         Streams and answers that broke off say it; a whole answer says what the server called itself."""
         ...
 
-    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, request: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         """Return the whole answer; raise a BackendError."""
         ...
 
-    def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
+    def stream(self, request: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
         """Yield deltas as they come, and last of all the whole answer. Raises a BackendError before the first delta, CutShort after it.
 
         Close it (`aclosing`) to give up: the connection ends with it."""

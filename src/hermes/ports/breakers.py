@@ -54,22 +54,22 @@ class Breakers(Protocol):
 
     None of these raises."""
 
-    async def admit(self, line: ChannelName) -> Admission:
+    async def admit(self, channel_name: ChannelName) -> Admission:
         """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
         ...
 
-    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
+    async def succeeded(self, channel_name: ChannelName) -> BreakerChange | None:
         """Something was sent: the breaker is closed, and all failures are forgotten. None where it was so before."""
         ...
 
-    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
+    async def failed(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
         """A send failed in a way that counts. None where that changes nothing but the count."""
         ...
 
-    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
         """A send ended in a way that says nothing about the line, such as a recipient who left. A probe may then be another's."""
         ...
 
-    async def stop(self, line: ChannelName) -> BreakerChange | None:
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
         """The platform does not know us on this line: send nothing for a while. None where the line is stopped already."""
         ...

@@ -68,7 +68,7 @@ class InboundMessage:
     """Another id of the sender, where the platform gives two: who comes with it alone, later on, is the same person."""
 
     @property
-    def kept(self) -> Envelope:
+    def stored_envelope(self) -> Envelope:
         """The envelope with all that is to be known of the message later on."""
         return replace(self.envelope, message_id=self.message_id, album=self.album, sender_name=self.name or "")
 
@@ -170,7 +170,7 @@ class PlatformRequest:
     json: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"Call({self.method} …)"
+        return f"PlatformRequest({self.method} …)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ class Channel(Protocol):
         """The call that shows that an answer is on its way; None where there is no such thing."""
         ...
 
-    def classify(self, reply: PlatformResponse) -> SendResult:
+    def classify(self, response: PlatformResponse) -> SendResult:
         """What an answer to `encode`'s call means. Never raises, whatever the body is."""
         ...
 
@@ -297,7 +297,7 @@ class MaybeSent(PortError):
 class PlatformClient(Protocol):
     """Brings calls to platforms: each once, as it is. No retries, no redirects, nothing remembered from one to the next."""
 
-    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
+    async def send(self, request: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         """Return the whole answer, whatever its status. Raises NotSent and MaybeSent, and nothing else.
 
         `timeout_s` bounds everything, from the wait for a connection to the last byte of the answer."""

@@ -26,14 +26,14 @@ class Chores(Protocol):
         """Take a chore that was not done in this slot or a later one; None where it was, or where somebody is at it."""
         ...
 
-    async def keep(self, tx: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
+    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
         """Give a sign of life; False when the chore is somebody else's by now."""
         ...
 
-    async def end(self, tx: Transaction, duty: ChoreLease) -> None:
+    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
         """It is done in its slot. Whoever comes late changes nothing."""
         ...
 
-    async def give_back(self, tx: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
         """It is not done; after the pause somebody may take it again. Whoever comes late changes nothing."""
         ...

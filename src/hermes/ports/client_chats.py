@@ -45,7 +45,7 @@ class ChatMatch:
 class ClientChats(Protocol):
     """The chats of the OpenAI door. Fails closed."""
 
-    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
+    async def find(self, tx: Transaction, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """Return the chat of this user's that a request with these marks belongs to; None for a new one. Locks it.
 
         A list that is known up to a response, word for word, is that chat; of several the longest, then the newest. Otherwise the newest
@@ -53,23 +53,23 @@ class ClientChats(Protocol):
         long as there is another. Raises Forgotten."""
         ...
 
-    async def look(self, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
+    async def look(self, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """As `find`, at once and without a lock: what it says may be over when it is used."""
         ...
 
     async def add(
-        self, user_id: UUID, found: ChatMatch | None, entries: Sequence[GraphEntry], mark: ChatFingerprint | None, call: ModelCall
+        self, user_id: UUID, chat: ChatMatch | None, entries: Sequence[GraphEntry], fingerprint: ChatFingerprint | None, call: ModelCall
     ) -> UUID | None:
         """Append to a chat that was looked up, or begin one, and remember the response and its call: all of it at once, or nothing.
 
         Return the chat; None where it is no more as it was found. The call may be recorded then all the same."""
         ...
 
-    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
         """Return one of the user's chats by its id; None if there is none. Locks it."""
         ...
 
-    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
+    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch:
         """Return the chat that the client itself calls so, and begin it if there is none; whatever the request holds. Locks it.
 
         `name` may be the id of one of the user's chats."""
@@ -83,6 +83,6 @@ class ClientChats(Protocol):
         """Take a chat away in which nothing was ever said; no change for any other."""
         ...
 
-    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, fingerprint: ChatFingerprint) -> None:
         """Remember a response by its mark. `head` is that of the list that ends with it; None where the list does not."""
         ...

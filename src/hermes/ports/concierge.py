@@ -77,7 +77,7 @@ class Venues(Protocol):
         """Add places, or bring those with the same id up to date; return how many are new."""
         ...
 
-    async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
+    async def search(self, tx: Transaction, query: VenueQuery) -> Sequence[FoundVenue]:
         """Return what fits, the best first."""
         ...
 

@@ -54,7 +54,7 @@ ALL_DEAD_LETTERS = DeadLetterQuery()
 class DeadLetters(Protocol):
     """What was given up. Fails closed."""
 
-    async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
+    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, the newest first."""
         ...
 
@@ -62,13 +62,13 @@ class DeadLetters(Protocol):
         """Return what was to be said. Raises NotThere, and Forgotten for a user who was deleted."""
         ...
 
-    async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
+    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
         """Send dead letters on their way again, in the order in which they were promised, with all their tries: behind all that is promised
         in their conversations, and marked as late. Return them as they were; their conversations' deliveries are for the caller to
         defer. What was refunded stays refunded. Holds the conversations until the transaction ends."""
         ...
 
-    async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
+    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
         """Throw dead letters away, and return them."""
         ...
 

@@ -90,7 +90,7 @@ class DeliveryTracking(Protocol):
         asked for within a day are thrown away."""
         ...
 
-    async def reach(
+    async def set_reachable(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
     ) -> None:
         """Note that somebody left, or can be reached again. No change where nobody knows them.
@@ -104,7 +104,7 @@ class DeliveryTracking(Protocol):
         Where the new id is known already, both stay what they are, and only what waits goes there."""
         ...
 
-    async def answered(
+    async def answer_source(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
     ) -> AnswerSource | None:
         """Return the turn that a message of ours is an answer of, or a part of one; None for a message that nobody knows, and for news.
@@ -116,6 +116,6 @@ class DeliveryTracking(Protocol):
         """Return what was promised last, on whatever account or on one, the newest first. Not what people fetch themselves."""
         ...
 
-    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
+    async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
         """Return how far all that a turn said has come, in its order."""
         ...

@@ -25,7 +25,7 @@ class Histories(Protocol):
 
     Outside of any transaction: nobody waits for Redis while holding a row."""
 
-    async def read(self, scope: str, session: Session) -> RecentHistory:
+    async def read(self, conversation_key: str, session: Session) -> RecentHistory:
         """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
 
         How many are given only shrinks in large steps, so that one turn's prompt extends the one before.
@@ -33,7 +33,7 @@ class Histories(Protocol):
         ...
 
     async def append(
-        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+        self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
     ) -> None:
         """Add what was just committed to the hot copy that stood at `before.head`. Never raises; a copy that moved on is dropped."""
         ...

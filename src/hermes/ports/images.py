@@ -75,7 +75,7 @@ class MediaFetcher(Protocol):
 class PlatformFiles(PlatformClient, Protocol):
     """Brings calls to platforms, and files from them."""
 
-    async def fetch(self, call: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
+    async def fetch(self, request: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
         """Return the whole answer, whatever its status; its body as it is kept there, packed by nobody.
 
         Raises ImageTooLarge for one of more than `max_bytes`, which is not read to its end, and else what `send` raises. No redirect is

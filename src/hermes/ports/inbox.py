@@ -131,7 +131,7 @@ class Inbox(Protocol):
         """Return where a turn belongs; None for a turn that there never was."""
         ...
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
+    async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         """Return what was said in a turn, whatever became of it; None for a turn that there never was, and for what nobody can read any
         more: its sender was deleted, or it is damaged."""
         ...

@@ -103,7 +103,7 @@ class DayTotals:
     """The sums of one day, and the calls in them as far as they were asked for."""
 
     day: date
-    spent: CallTotals
+    totals: CallTotals
     ids: Sequence[UUID]
 
 
@@ -114,7 +114,7 @@ class ModelCalls(Protocol):
         """Record a call; False when its id was recorded before, and then that one stands."""
         ...
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
+    async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         """Sum up the days from `since` to before `until`, of one user or of the platform."""
         ...
 

@@ -89,7 +89,7 @@ class UnknownPrice(NoAnswer):
 class Models(Protocol):
     """Every call of a model passes here: admission, budget, cache, chain, slots, row."""
 
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
+    async def complete(self, request: ModelRequest, caller: Caller) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises NoAnswer, BudgetSpent, Paused, and StoreUnavailable when the budget cannot be asked."""

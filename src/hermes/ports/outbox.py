@@ -153,7 +153,7 @@ class Outbox(Protocol):
         ...
 
     async def put_news(
-        self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+        self, tx: Transaction, message: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         """Promise something that a message of the past asked for, behind all that is promised in its conversation; the turn's answer stays
         what it is. Repeated with the same name, it adds nothing. Holds the conversation until the transaction ends. `state` as in `put`."""
@@ -179,7 +179,7 @@ class Outbox(Protocol):
         more, because its user was deleted, is given up on the way."""
         ...
 
-    async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
+    async def settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
         """Say how sending went, and return what has become of the parcel.
 
         That is DEAD for one to be put back where too many of its line wait already: it goes to the dead letters, never nowhere. A

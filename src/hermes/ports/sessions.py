@@ -73,7 +73,7 @@ class Sessions(Protocol):
         """Return a session; raise NotThere."""
         ...
 
-    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
+    async def find(self, tx: Transaction, query: SessionQuery) -> Sequence[UUID]:
         """Return the ids of the sessions that are wanted, in the order of their beginning, each once.
 
         A name that several people use for chats of their own stands for all of them. Raises NotThere for a name or an account that is
@@ -91,7 +91,7 @@ class Sessions(Protocol):
         sessions either. A turn that is under way still ends in the list it was asked under."""
         ...
 
-    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
+    async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
         """Return where a user's words stand in graphs that outlive their key, because those are sealed for somebody else.
 
         With an account: in the graphs of that account, also those that are sealed for the user, where others spoke too. What was noted as

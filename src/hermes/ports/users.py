@@ -114,7 +114,7 @@ class Users(Protocol):
         Safe when two first messages arrive at once: both get the same user."""
         ...
 
-    async def create(self, tx: Transaction, newcomer: NewUser) -> User:
+    async def create(self, tx: Transaction, new_user: NewUser) -> User:
         """Sign somebody up, with a data key and without any channel. Repeating it changes nothing and returns who is there.
 
         Raises ValueError for a state other than invited or active, and for a language that Hermes does not speak."""
@@ -178,7 +178,7 @@ class Users(Protocol):
         """Record the user's word on training; Forgotten for a deleted one."""
         ...
 
-    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
+    async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         """Count what is kept of a user; nothing for somebody who never was. With an account, what belongs to it: facts, conversations,
         messages, reminders and price watchers. Of bookings, meals and orders nobody knows where they were asked for: none are counted."""
         ...
@@ -195,7 +195,7 @@ class Users(Protocol):
         name nobody any more."""
         ...
 
-    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+    async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         """Delete what an account has of a user who stays elsewhere: their channels there, what they said and were answered, the graphs in
         which nobody else spoke, the facts that come from it, and what tools were asked for.
 

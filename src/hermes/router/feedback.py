@@ -48,7 +48,7 @@ class Feedback:
     tracking: DeliveryTracking
     graphs: Graphs
 
-    async def heard(self, platform: Platform, account: str, reaction: Reaction) -> bool:
+    async def apply(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         """Note a reaction; return whether anything was new about it. Raises StoreUnavailable.
 
         May come twice. A reaction to what no model said (a reply of our own, a reminder, an answer out of the cache, somebody else's
@@ -69,7 +69,7 @@ class Feedback:
 
     async def _note(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         async with self.transactions.begin() as tx:
-            spoken = await self.tracking.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
+            spoken = await self.tracking.answer_source(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
             if spoken is None or not spoken.calls:
                 raise NotFound
             graph = await self.graphs.load(tx, spoken.session_id)

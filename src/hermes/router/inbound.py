@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class DeliveryUpdates(Protocol):
     """Keeps account of what platforms tell after a send."""
 
-    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+    async def apply(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one thing. Raises StoreUnavailable."""
         ...
 
@@ -46,11 +46,11 @@ class InboundRouter:
         for happening in happenings:
             match happening:
                 case InboundMessage():
-                    new += (await self.intake.accept(happening.kept, newcomer=newcomer, alias=happening.alias)).is_new
+                    new += (await self.intake.accept(happening.stored_envelope, newcomer=newcomer, alias=happening.alias)).is_new
                 case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
-                    await self.reporter.heard(channel.platform, channel.account, happening)
+                    await self.reporter.apply(channel.platform, channel.account, happening)
                 case Reaction():
-                    await self.feedback.heard(channel.platform, channel.account, happening)
+                    await self.feedback.apply(channel.platform, channel.account, happening)
                 case Ignored():
                     self._pass(channel, happening)
         return new

@@ -117,7 +117,7 @@ class ProactiveMessenger:
 
     async def _private(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         """The message that asked, or another one of the same person's where they are alone with Hermes."""
-        said = await self.inbox.said(tx, turn_id)
+        said = await self.inbox.message_of(tx, turn_id)
         if said is None or not said.envelope.is_shared:
             return said
         return await self.inbox.last_private(tx, said.user_id, said.envelope.account)

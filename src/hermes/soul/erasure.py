@@ -45,20 +45,20 @@ class ConversationEraser:
     histories: Histories
 
     async def erase(self, user_id: UUID, transactions: Transactions, *, account: str | None = None) -> None:
-        """End the sessions that a user spoke in, and erase their words from the graphs that would outlive them; see Sessions.spoken.
+        """End the sessions that a user spoke in, and erase their words from the graphs that would outlive them; see Sessions.user_nodes.
 
         Safe to repeat. Raises StoreUnavailable, and StaleHead where somebody never stops writing; then some of it is done."""
         async with transactions.begin() as tx:
             ended = await self.sessions.end(tx, user_id)
         async with transactions.begin() as tx:
-            spoken = await self.sessions.spoken(tx, user_id, account=account)
+            spoken = await self.sessions.user_nodes(tx, user_id, account=account)
         for each in spoken:
             await self._erase_in(each, user_id, transactions)
         await self.histories.drop([*ended, *(each.session_id for each in spoken)])
 
     async def refuse_unerased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         """Raise SaidMeanwhile if something is left to erase."""
-        if await self.sessions.spoken(tx, user_id, account=account):
+        if await self.sessions.user_nodes(tx, user_id, account=account):
             raise ErasureIncomplete
 
     async def _erase_in(self, spoken: UserNodes, user_id: UUID, transactions: Transactions) -> None:

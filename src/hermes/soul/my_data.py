@@ -135,7 +135,7 @@ async def my_data(user_id: UUID, parts: MyDataStores, *, account: str | None = N
             user=user,
             balance=await parts.credits.balance(tx, user_id),
             channels=[channel for channel in channels if account in (None, channel.account)],
-            kept=await parts.people.kept(tx, user_id, account=scope),
+            kept=await parts.people.count_data(tx, user_id, account=scope),
             memory=memory,
         )
 
@@ -150,13 +150,13 @@ async def forget_user(user_id: UUID, parts: MyDataStores) -> None:
 async def forget_user_at(user_id: UUID, account: str, parts: MyDataStores) -> bool:
     """Delete a user for one account, as far as it goes: somebody who writes to no other is gone for good. Return whether they are.
 
-    Of anybody else, People.leave deletes what this account has, and no more. Raises as `forget_me` does."""
+    Of anybody else, Users.forget_in_account deletes what this account has, and no more. Raises as `forget_me` does."""
     async with parts.transactions.begin() as tx:
         channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
     if not has_other_accounts(channels, account):
         await forget_user(user_id, parts)
         return True
-    await _erase_words_then(user_id, parts, lambda tx: parts.people.leave(tx, user_id, account), account=account)
+    await _erase_words_then(user_id, parts, lambda tx: parts.people.forget_in_account(tx, user_id, account), account=account)
     return False
 
 

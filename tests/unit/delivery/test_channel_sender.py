@@ -326,7 +326,7 @@ async def test_a_chat_is_not_written_to_faster_than_it_may_be_and_long_waits_go_
         await dispatch.send(parcel())
     assert all(later - earlier >= 1.0 for earlier, later in pairwise(house.times))
     for _ in range(12):
-        dispatch.pacer.turn(BOT, "42", house.now, longest_s=1_000)
+        dispatch.pacer.turn(BOT, "42", house.now, max_s=1_000)
     sending = await dispatch.send(parcel())
     assert (sending.state, sending.outcome, sending.is_failure) == (OutboxState.PENDING, None, False)
     assert sending.retry_in_s > 10.0

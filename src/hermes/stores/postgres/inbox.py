@@ -104,7 +104,7 @@ class PostgresInbox:
         row = await (await connection_of(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
         return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
+    async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         row = await (await connection_of(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 

@@ -34,7 +34,7 @@ class PostgresModelCalls:
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
         return bool(await fetch_rows(tx, "add", as_row(call)))
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
+    async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         query = "spent" if user_id is None else "spent_by_user"
         [row] = await fetch_rows(tx, query, {"since": since, "until": until, "user_id": user_id})
         return CallTotals(*row)

@@ -40,7 +40,7 @@ class MemoryInbox:
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
 
-    async def said(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
+    async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         return self.messages.get(turn_id)
 
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:

@@ -430,7 +430,7 @@ async def test_the_turn_behind_a_message_is_found_by_any_of_its_parts(
     assert second is not None
     await is_sent(database, outbox, second, "wamid.2")
     async with database.begin() as tx:
-        find = outbox.tracking.answered
+        find = outbox.tracking.answer_source
         for message_id in ("wamid.1", "wamid.2"):
             assert await find(tx, "shop", Platform.REST, message_id) == spoken
             assert await find(tx, "shop", Platform.REST, message_id, channel_id="c1") == spoken
@@ -447,7 +447,7 @@ async def test_news_are_no_answer(database: Database, keyring: Keyring, outbox: 
     async with database.begin() as tx:
         said = await PostgresInbox(keyring).message_of(tx, claim.turn_id)
         assert said is not None
-        await outbox.put_news(tx, said, "reminder/7KQ2", ["now"])
+        await outbox.put_proactive(tx, said, "reminder/7KQ2", ["now"])
         news = await outbox.take(tx, claim.conversation_id)
     assert news is not None
     await is_sent(database, outbox, news, "wamid.2")

@@ -155,7 +155,7 @@ async def test_a_threshold_is_noted_once_per_subject_period_and_percent(database
         ("platform", "2026-11", 80),
     ]
     async with database.begin() as tx:
-        assert [await calls.alerted(tx, *each) for each in asked] == [True, False, True, True, True]
+        assert [await calls.note_alert(tx, *each) for each in asked] == [True, False, True, True, True]
 
 
 # --- the kill switch

@@ -172,8 +172,8 @@ async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_i
     chats = PostgresClientChats(database, keyring)
     async with database.begin() as tx:
         carol, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.COMPLETIONS, "carol", state=UserState.ACTIVE)
-        games = [(await chats.named(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
-        await chats.named(tx, "bali", user.id, "another", ())
+        games = [(await chats.find_or_begin(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
+        await chats.find_or_begin(tx, "bali", user.id, "another", ())
     assert await found(database, sessions, str(first.id)) == [first.id]
     assert await found(database, sessions, str(first.conversation_id)) == [first.id, second.id]
     assert await found(database, sessions, "42") == [first.id, second.id]

@@ -311,7 +311,7 @@ async def test_news_that_die_give_nothing_back(house: House, api: BotApi) -> Non
     async with house.database.begin() as tx:
         said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_news(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
+        await house.outbox.put_proactive(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
     api.refuse(400, "Bad Request: no")
     await house.outbox_delivery.deliver(claim.conversation_id)
     async with house.database.begin() as tx:
@@ -434,7 +434,7 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
     async with house.database.begin() as tx:
         said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_news(tx, said, "reminder/A", [{"text": "call mum"}])
+        await house.outbox.put_proactive(tx, said, "reminder/A", [{"text": "call mum"}])
     await house.outbox_delivery.deliver(claim.conversation_id)
     assert api.texts == ["one"], "they are unreachable now"
 
@@ -476,11 +476,11 @@ async def test_a_worker_brings_out_what_was_put_back_once_its_time_has_come(hous
 
         async def sweep() -> None:
             async with house.database.begin() as tx:
-                for conversation_id in await house.outbox.stranded(tx, 10):
+                for conversation_id in await house.outbox.stranded_conversations(tx, 10):
                     await work.defer_delivery(tx, conversation_id)
 
         hands = cast("Any", type("Hands", (), {}))
-        hands.turn = hands.news = hands.memory = hands.delivery = house.outbox_delivery.deliver
+        hands.turn = hands.proactive = hands.memory = hands.delivery = house.outbox_delivery.deliver
         worker = asyncio.create_task(work.run(hands, WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.1, drain_s=2.0), sweep))
         await asyncio.sleep(0.5)
         assert api.texts == []

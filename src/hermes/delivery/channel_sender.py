@@ -213,11 +213,11 @@ class SendRound:
         """Tell the breaker how a try ended, and people what the breaker does."""
         breakers, channel_name = self.sender.breakers, self.channel_name
         if send_result.outcome is SendOutcome.SENT:
-            changed = await breakers.succeeded(channel_name)
+            changed = await breakers.record_success(channel_name)
         elif send_result.outcome is SendOutcome.UNAUTHORIZED:
             changed = await breakers.stop(channel_name)
         elif RETRY_RULES[send_result.outcome].counts:
-            changed = await breakers.failed(channel_name, admission)
+            changed = await breakers.record_failure(channel_name, admission)
         else:
             await breakers.release_probe(channel_name, admission)
             changed = None

@@ -58,11 +58,11 @@ class Breakers(Protocol):
         """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
         ...
 
-    async def succeeded(self, channel_name: ChannelName) -> BreakerChange | None:
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
         """Something was sent: the breaker is closed, and all failures are forgotten. None where it was so before."""
         ...
 
-    async def failed(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
         """A send failed in a way that counts. None where that changes nothing but the count."""
         ...
 

@@ -69,7 +69,9 @@ class ClientChats(Protocol):
         """Return one of the user's chats by its id; None if there is none. Locks it."""
         ...
 
-    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch:
+    async def find_or_begin(
+        self, tx: Transaction, account: str, user_id: UUID, name: str, fingerprints: Sequence[ChatFingerprint]
+    ) -> ChatMatch:
         """Return the chat that the client itself calls so, and begin it if there is none; whatever the request holds. Locks it.
 
         `name` may be the id of one of the user's chats."""

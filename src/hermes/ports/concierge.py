@@ -81,7 +81,7 @@ class Venues(Protocol):
         """Return what fits, the best first."""
         ...
 
-    async def named(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
+    async def find_by_name(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
         """Return the places with this id or name, or with one much like it, the most alike first."""
         ...
 

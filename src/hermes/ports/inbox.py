@@ -74,7 +74,7 @@ class UnreadableMessage:
     attempt: int
     age_s: float
     reason: str
-    is_forgotten: bool
+    is_erased: bool
     """Its sender was deleted: nobody will ever read it."""
     is_damaged: bool
     """The bytes are not what was sealed. If neither, a key is missing, and may come back."""
@@ -98,7 +98,7 @@ class Inbox(Protocol):
         A transaction of its own: what goes wrong afterwards must not take the count back."""
         ...
 
-    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
+    async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         """Return the messages that wait behind a claimed one in its conversation, in their order; none that cannot be opened."""
         ...
 

@@ -22,7 +22,7 @@ class JobQueue(Protocol):
         """Have the conversation's outbox looked at. One such job waits at most; a second call changes nothing."""
         ...
 
-    async def defer_news(self, tx: Transaction, conversation_id: UUID) -> None:
+    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
         """Have what Hermes said by itself written into the conversation's history, between its turns: after those that were deferred
         before, and before those that come. One such job waits at most; a second call changes nothing."""
         ...
@@ -45,7 +45,7 @@ class JobHandlers(Protocol):
         """Send what is due in a conversation."""
         ...
 
-    async def news(self, conversation_id: UUID) -> None:
+    async def proactive(self, conversation_id: UUID) -> None:
         """Write what Hermes said by itself into a conversation's history. No turn of it is under way meanwhile."""
         ...
 

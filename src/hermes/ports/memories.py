@@ -126,7 +126,7 @@ class Memories(Protocol):
         """Whether there is any free fact of this user: without one there is nothing to recall."""
         ...
 
-    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+    async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         """Return the structural facts that hold now, by key."""
         ...
 

@@ -126,6 +126,6 @@ class ModelCalls(Protocol):
         """Return the platform's day as of one moment, with the ids of the calls that were recorded within the last `recent_s`."""
         ...
 
-    async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+    async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
         """Note that a person is told of a threshold (`2026-11` or `2026-11-15` of a subject); False when that was noted before."""
         ...

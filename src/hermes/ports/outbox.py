@@ -152,19 +152,19 @@ class Outbox(Protocol):
         For a platform that fetches its answers from us the promise is the delivery: `state` is then SENT."""
         ...
 
-    async def put_news(
+    async def put_proactive(
         self, tx: Transaction, message: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         """Promise something that a message of the past asked for, behind all that is promised in its conversation; the turn's answer stays
         what it is. Repeated with the same name, it adds nothing. Holds the conversation until the transaction ends. `state` as in `put`."""
         ...
 
-    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
+    async def take_proactive(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         """Return the news of a conversation that its history does not have yet, in order; each once, to whoever commits first. Those of
         users who were deleted are dropped."""
         ...
 
-    async def news(
+    async def proactive_messages(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         """Return what was said by ourselves in a channel after the news with the id `after`, in order: for those who fetch their answers
@@ -187,7 +187,7 @@ class Outbox(Protocol):
         another, changes nothing: None. Unless it was sent, this holds the conversation until the transaction ends."""
         ...
 
-    async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
+    async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
         """Conversations whose oldest parcel is due and was touched by nobody for so long, the longest waiting first: its sender died
         between commit and send, or it was put back and its time has come."""
         ...

@@ -79,9 +79,9 @@ class ProactiveMessenger:
 
     async def record(self, conversation_id: UUID) -> None:
         """Write what was said into the conversation's history, so that "thanks, done" makes sense to a model. The work behind
-        `Work.defer_news`: no turn of the conversation may be under way. Safe to repeat."""
+        `Work.defer_proactive`: no turn of the conversation may be under way. Safe to repeat."""
         async with self.transactions.begin() as tx:
-            news = await self.outbox.take_news(tx, conversation_id)
+            news = await self.outbox.take_proactive(tx, conversation_id)
             if not news:
                 return
             # A message like any other: it keeps the session alive, and after a long silence it begins the next one.
@@ -126,10 +126,10 @@ class ProactiveMessenger:
         user = await self.people.get(tx, said.user_id)
         text = reply(due.kind, self.languages.of(user, said.envelope.event.text), zone=None, now=None, **due.values)
         parts = self.outbox_delivery.render(said.envelope, text)
-        await self.outbox.put_news(tx, said, due.name, parts, OutboxState.PENDING if self._is_sent(said) else OutboxState.SENT)
+        await self.outbox.put_proactive(tx, said, due.name, parts, OutboxState.PENDING if self._is_sent(said) else OutboxState.SENT)
         if self._is_sent(said):
             await self.work.defer_delivery(tx, said.conversation_id)
-        await self.work.defer_news(tx, said.conversation_id)
+        await self.work.defer_proactive(tx, said.conversation_id)
 
     def _is_sent(self, said: InboxMessage) -> bool:
         """Whether we bring it there ourselves. Elsewhere people fetch it, and a bell rings for their conversation."""

@@ -47,7 +47,7 @@ class PostgresModelCalls:
         [(calls, tokens, micro_usd, ids)] = await fetch_rows(tx, "on_day", {"day": day, "recent_s": recent_s})
         return DayTotals(day, CallTotals(calls, tokens, micro_usd), ids)
 
-    async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+    async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
         return bool(await fetch_rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
 
 

@@ -1,8 +1,8 @@
-"""Bring one parcel to its platform: check, wait a little, send, look at the answer, and say what has become of it.
+"""Send one outbox message to its platform: check, wait a little, send, read the response, and return how the delivery ended.
 
-    may it go at all  →  its turn to write  →  breaker  →  send  →  what follows  →  (again)
+    may it be sent  →  pace  →  breaker  →  send  →  retry policy  →  (again)
 
-Every wait that is longer than a few seconds is left to the outbox. What follows from an outcome, `schedule` says."""
+A wait of more than a few seconds is left to the outbox. `retry_policy` decides what follows from an outcome."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ JournalEvents = list[tuple[str, Mapping[str, Any]]]
 
 
 def add_jitter(wait_s: float) -> float:
-    """Jitter, upwards only: after an outage everybody comes back at once, and nobody may come before the time that a platform stated."""
+    """Jitter, upwards only: after an outage all workers retry at once, and none may retry before the time that the platform stated."""
     return wait_s * random.uniform(1.0, 1.25)  # noqa: S311  # no secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSender:
-    """The Sender of every platform that has channels. One for each process: it knows how fast this one writes."""
+    """The OutboxSender of all platforms that have channels. One for each process: it knows how fast this process writes."""
 
     channels: Channels
     post: PlatformClient
@@ -76,25 +76,25 @@ class ChannelSender:
     max_s: float = MAX_CALL_S
     """How long all tries of one call may take."""
     queue_s: Sequence[float] = QUEUE_WAITS_S
-    """How long a parcel waits in the queue, after its first, second, … failure."""
+    """How long a message waits in the queue, after its first, second, … failure."""
     receipt_s: float = RECEIPT_WAIT_S
-    """How long a receipt may take for what was in doubt twice, before that is given up."""
+    """How long to wait for a receipt of a message that was in doubt twice, before it is given up."""
     templates: Mapping[Platform, MessageTemplate] = field(default_factory=dict)
-    """What is sent where the window for free text is closed; nothing for a platform without one."""
+    """The template to send when the window for free text is closed. Without a template such a message is given up."""
     pacer: Pacer = field(default_factory=Pacer)
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     timer: Callable[[], float] = time.monotonic
     jitter: Callable[[float], float] = add_jitter
 
     def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
-        """The Sender's. A text that nothing is left of once it is rendered is sent as it is."""
+        """As OutboxSender.render. If rendering leaves nothing of a text, the text is sent as it is."""
         channel = self.channels.get(platform, account)
         if channel is None:
             return [text]
         return channel.render(text) or ([{"text": text}] if text.strip() else [])
 
     async def send(self, message: OutboxMessage) -> DeliveryResult:
-        """The Sender's."""
+        """As OutboxSender.send."""
         channel_name = ChannelName(message.platform, message.account)
         channel = self.channels.get(message.platform, message.account)
         if channel is None:
@@ -109,33 +109,33 @@ class ChannelSender:
         return await SendRound(self, channel_name, channel, message).run(body)
 
     async def note(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, became: OutboxState) -> None:
-        """The Sender's."""
+        """As OutboxSender.note."""
         await self.settlement.note(tx, message, result, became)
 
     def _not_set_up(self, message: OutboxMessage) -> DeliveryResult:
-        """The account may only be missing in this process, or until somebody looks; so it has its tries."""
+        """Put the message back as long as it has tries: the account may be missing only in this process, or until the operator adds it."""
         ended = SendResult(outcome=SendOutcome.UNAUTHORIZED, detail="no channel is set up for this account")
         if message.failures < len(self.queue_s):
             return retry_result(ended, self.queue_s[message.failures], is_failure=True)
         return final_result(OutboxState.DEAD, ended)
 
     def _body(self, message: OutboxMessage, channel: Channel) -> Mapping[str, Any] | DeliveryResult:
-        """What is sent now; or how it ended, where nothing can be."""
+        """Return the body to send now; or how the delivery ends, if nothing can be sent."""
         body = message.body
-        if isinstance(body, str):  # it was promised where the account was not set up
+        if isinstance(body, str):  # it was put into the outbox by a process in which the account was not set up
             rendered = channel.render(body)
             if len(rendered) != 1:
                 return final_result(
-                    OutboxState.DEAD, SendResult(outcome=SendOutcome.REJECTED, detail=f"it takes {len(rendered)} messages, not one")
+                    OutboxState.DEAD, SendResult(outcome=SendOutcome.REJECTED, detail=f"the text needs {len(rendered)} messages, not one")
                 )
             body = rendered[0]
         if is_window_open(message.platform, message.last_inbound_at, self.clock.now()):
             return body
-        closed = SendResult(outcome=SendOutcome.WINDOW_CLOSED, detail="nobody wrote for a day")
+        closed = SendResult(outcome=SendOutcome.WINDOW_CLOSED, detail="the user has not written for a day")
         return self.as_template(message, channel, body) or final_result(OutboxState.DEAD, closed)
 
     def as_template(self, message: OutboxMessage, channel: Channel, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What may be sent after the window has closed; None where there is no template, or no text to fill into it."""
+        """Return the body that may be sent after the window has closed; None if there is no template, or no text to fill into it."""
         template, text = self.templates.get(message.platform), str(body.get("text", ""))
         if template is None or not text or not isinstance(channel, SupportsTemplates):
             return None
@@ -144,7 +144,7 @@ class ChannelSender:
 
 @dataclass(slots=True)
 class SendRound:
-    """One call of `send`: up to four tries, and where they are."""
+    """One call of `send`: up to four tries, and its state."""
 
     sender: ChannelSender
     channel_name: ChannelName
@@ -181,12 +181,12 @@ class SendRound:
                     return self._with_events(result_of_round(send_result, plan), to)
 
     async def _admission(self, to: Destination) -> Admission | DeliveryResult:
-        """Wait for this chat's turn, and ask the breaker; or say that it takes too long. Neither uses up a try."""
+        """Wait for this chat's pace, and ask the breaker; or put the message back if that takes too long. Neither uses up a try."""
         sender = self.sender
         wait_s = sender.pacer.turn(self.channel_name, to.channel_id, sender.timer(), max_s=MAX_WAIT_S)
         if wait_s > MAX_WAIT_S:
-            # No outcome: nothing was tried, so it does not count among those that failed.
-            return DeliveryResult(state=OutboxState.PENDING, reason="this chat is written to too fast", retry_in_s=wait_s)
+            # No outcome: nothing was tried, so it does not count as a failed send.
+            return DeliveryResult(state=OutboxState.PENDING, reason="the pace limit of the chat or account is reached", retry_in_s=wait_s)
         if wait_s:
             await sender.pause(wait_s)
         admission = await sender.breakers.admit(self.channel_name)
@@ -210,7 +210,7 @@ class SendRound:
         return send_result
 
     async def _report_to_breaker(self, send_result: SendResult, admission: Admission) -> None:
-        """Tell the breaker how a try ended, and people what the breaker does."""
+        """Report to the breaker how a try ended, and to the operator how the breaker changed."""
         breakers, channel_name = self.sender.breakers, self.channel_name
         if send_result.outcome is SendOutcome.SENT:
             changed = await breakers.record_success(channel_name)
@@ -245,21 +245,21 @@ class SendRound:
 
 
 def result_without_sending(message: OutboxMessage) -> DeliveryResult | None:
-    """How a parcel ends that need not, or must not, be sent; None for all others."""
+    """Return how the delivery ends of a message that need not, or must not, be sent; None for all others."""
     if message.confirmed_by is not None:
-        arrived = SendResult(outcome=SendOutcome.SENT, message_id=message.confirmed_by, detail="a receipt told that it arrived")
+        arrived = SendResult(outcome=SendOutcome.SENT, message_id=message.confirmed_by, detail="a receipt confirms that it arrived")
         return final_result(OutboxState.SENT, arrived)
     if message.doubts > MAX_DOUBTS:
-        detail = f"{message.doubts} tries may have arrived, and no receipt told of any"
+        detail = f"{message.doubts} tries may have arrived, and no receipt confirms any of them"
         return final_result(OutboxState.DEAD, SendResult(outcome=SendOutcome.AMBIGUOUS, detail=detail))
     if not message.is_reachable:
-        left = SendResult(outcome=SendOutcome.INVALID_RECIPIENT, detail="they left, and have not written since")
+        left = SendResult(outcome=SendOutcome.INVALID_RECIPIENT, detail="the user left, and has not written since")
         return final_result(OutboxState.DEAD, left)
     return None
 
 
 def result_of_round(send_result: SendResult, plan: RetryPlan) -> DeliveryResult:
-    """What the last try of a round comes to."""
+    """Return the delivery result after the last try of a round."""
     is_doubtful = send_result.outcome is SendOutcome.AMBIGUOUS
     if plan.then is RetryAction.LATER:
         return retry_result(send_result, plan.wait_s, is_failure=not is_doubtful, is_doubtful=is_doubtful)

@@ -1,4 +1,4 @@
-"""What platforms tell after a message was sent: how far it came, who left, who has another id now."""
+"""Apply what platforms report after a message was sent: how far it came, which users left, which ids changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PER_TIDY = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptHandler:
-    """Applies what was heard. Everything may come twice, and in any order."""
+    """Applies receipts and other reports of platforms. Each may come twice, and in any order."""
 
     transactions: Transactions
     tracking: DeliveryTracking
@@ -30,7 +30,7 @@ class ReceiptHandler:
     meter: SendMeter
 
     async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
-        """Apply one thing, in a transaction of its own. Raises StoreUnavailable; then the platform is to tell it again."""
+        """Apply one event, in a transaction of its own. Raises StoreUnavailable; then the platform should send the event again."""
         async with self.transactions.begin() as tx:
             match event:
                 case DeliveryReceipt():
@@ -41,8 +41,8 @@ class ReceiptHandler:
                     await self.tracking.move(tx, account, platform, event.old, event.new)
 
     async def tidy(self) -> None:
-        """Apply what came a moment too early, list what an earlier version left in doubt, and throw away dead letters that were kept long
-        enough. For now and then; safe to cut off."""
+        """Apply receipts that came a moment too early, make dead letters of messages that an earlier version left in doubt, and delete dead
+        letters that were kept long enough. Call it now and then; safe to cut off."""
         for _ in range(MAX_PER_TIDY):
             async with self.transactions.begin() as tx:
                 found = await self.tracking.take_early_receipt(tx)

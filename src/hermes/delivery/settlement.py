@@ -1,4 +1,4 @@
-"""What is written down about a delivery, in the transaction that settles it: the turn's journal, and the credit that is given back."""
+"""What is recorded about a delivery, in the transaction that settles it: the turn's journal, and the credit that is given back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class SettlementWriter:
-    """Keeps account of deliveries. All of it may be repeated; a credit is given back once."""
+    """Records deliveries. All calls may be repeated; a credit is given back once."""
 
     credits: Credits
     journal: Journal
     alerts: Alerts
 
     async def note(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, became: OutboxState) -> None:
-        """Write down how a parcel was settled. Who holds its conversation, and only they, may have given it up."""
+        """Record how a message was settled. If it was given up, the caller's transaction must hold the lock of its conversation."""
         for type_, facts in result.events:
             await self.journal.add(tx, message.turn_id, type_, facts)
         facts = delivery_facts(message, result)
@@ -44,17 +44,17 @@ class SettlementWriter:
                 await self.journal.add(tx, message.turn_id, "delivery_failed", {**facts, **tried_again})
 
     async def note_death(self, tx: Transaction, letter: DeadLetter) -> None:
-        """Write down that a message became a dead letter after it was settled: its platform took it and gave it up afterwards."""
+        """Record that a message became a dead letter after it was settled: its platform accepted it and gave it up afterwards."""
         await self._note_dead(tx, letter.turn_id, letter.news, dead_letter_facts(letter))
 
     async def note_arrival(self, tx: Transaction, letter: DeadLetter) -> None:
-        """Write down that a dead letter, which was in doubt, has arrived after all. Its credit was given back, and stays given back."""
+        """Record that a dead letter, which was in doubt, has arrived after all. Its credit was given back, and stays given back."""
         facts = {**dead_letter_facts(letter), "is_refunded": not letter.news}
         log.info("dead_letter_arrived", turn_id=str(letter.turn_id), **facts)
         await self.journal.add(tx, letter.turn_id, "response_delivered", facts)
 
     async def _note_dead(self, tx: Transaction, turn_id: UUID, news: str, facts: dict[str, Any]) -> None:
-        # Nobody was charged for news; and the turn that asked for them has had its answer.
+        # A proactive message cost no credit; and the turn that asked for it has had its answer.
         is_refunded = not news and await self.credits.refund(tx, turn_id)
         log.warning("parcel_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
         death_facts = {**facts, "state": str(OutboxState.DEAD), "is_refunded": is_refunded}
@@ -62,14 +62,14 @@ class SettlementWriter:
 
 
 def dead_letter_facts(letter: DeadLetter) -> dict[str, Any]:
-    """Names and numbers, no text."""
+    """Return names and numbers, no text."""
     facts: dict[str, Any] = {"platform": str(letter.platform), "account": letter.account, "part": letter.part, "tries": letter.tries}
     facts |= {"outcome": str(letter.outcome), "doubts": letter.doubts, "reason": letter.reason}
     return {**facts, "news": letter.news} if letter.news else facts
 
 
 def delivery_facts(message: OutboxMessage, result: DeliveryResult) -> dict[str, Any]:
-    """Names and numbers, no text."""
+    """Return names and numbers, no text."""
     facts: dict[str, Any] = {"platform": str(message.platform), "account": message.account, "part": message.part, "tries": message.tries}
     facts |= {"outcome": str(result.outcome), "doubts": message.doubts + result.is_doubtful, "is_late": message.is_late}
     if message.news:

@@ -42,20 +42,20 @@ async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_WAIT_S
     A cancelled task has `cleanup_s` to clean up; then it is cancelled again, and again. A task that still runs at the end is left behind
     and logged as `task_not_ended`. The error of a task that failed, now or before, is logged as `task_failed`. If the caller is cancelled
     meanwhile, CancelledError is raised after the tasks have ended: they may still use what the caller closes next."""
-    until, is_cancelled = time.monotonic() + max_s, False
-    left = set(tasks)
-    while left and (left_s := until - time.monotonic()) > 0:
-        for task in left:
+    deadline, is_cancelled = time.monotonic() + max_s, False
+    running = set(tasks)
+    while running and (remaining_s := deadline - time.monotonic()) > 0:
+        for task in running:
             task.cancel()
-        again_at = time.monotonic() + min(cleanup_s, left_s)
-        while left and (wait_s := again_at - time.monotonic()) > 0:
+        again_at = time.monotonic() + min(cleanup_s, remaining_s)
+        while running and (wait_s := again_at - time.monotonic()) > 0:
             try:
-                _, left = await asyncio.wait(left, timeout=wait_s)
+                _, running = await asyncio.wait(running, timeout=wait_s)
             except asyncio.CancelledError:
                 is_cancelled = True
-                left = {task for task in left if not task.done()}
+                running = {task for task in running if not task.done()}
     for task in tasks:
-        if task in left:
+        if task in running:
             log.error("task_not_ended", task=task.get_name(), waited_s=max_s)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task_failed", task=task.get_name(), error=type(error).__name__, at=stack_frames(error))

@@ -100,9 +100,9 @@ class ChannelSender:
         if channel is None:
             self.alerts.alert("channel_missing", platform=str(channel_name.platform), account=channel_name.account)
             return self._not_set_up(message)
-        ended = result_without_sending(message)
-        if ended is not None:
-            return ended
+        result = result_without_sending(message)
+        if result is not None:
+            return result
         body = self._body(message, channel)
         if isinstance(body, DeliveryResult):
             return body
@@ -114,10 +114,10 @@ class ChannelSender:
 
     def _not_set_up(self, message: OutboxMessage) -> DeliveryResult:
         """Put the message back as long as it has tries: the account may be missing only in this process, or until the operator adds it."""
-        ended = SendResult(outcome=SendOutcome.UNAUTHORIZED, detail="no channel is set up for this account")
+        send_result = SendResult(outcome=SendOutcome.UNAUTHORIZED, detail="no channel is set up for this account")
         if message.failures < len(self.queue_s):
-            return retry_result(ended, self.queue_s[message.failures], is_failure=True)
-        return final_result(OutboxState.DEAD, ended)
+            return retry_result(send_result, self.queue_s[message.failures], is_failure=True)
+        return final_result(OutboxState.DEAD, send_result)
 
     def _body(self, message: OutboxMessage, channel: Channel) -> Mapping[str, Any] | DeliveryResult:
         """Return the body to send now; or how the delivery ends, if nothing can be sent."""

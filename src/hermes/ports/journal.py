@@ -29,7 +29,7 @@ class Effect:
 
     progress: EffectProgress
     request: bytes
-    """What was prepared before the first try; a later try uses this, word for word."""
+    """The request prepared before the first try; a later try uses it unchanged."""
     result: bytes | None
 
 

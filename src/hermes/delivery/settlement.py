@@ -56,7 +56,7 @@ class SettlementWriter:
     async def _note_dead(self, tx: Transaction, turn_id: UUID, news: str, facts: dict[str, Any]) -> None:
         # A proactive message cost no credit; and the turn that asked for it has had its answer.
         is_refunded = not news and await self.credits.refund(tx, turn_id)
-        log.warning("parcel_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
+        log.warning("outbox_message_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
         death_facts = {**facts, "state": str(OutboxState.DEAD), "is_refunded": is_refunded}
         await self.journal.add(tx, turn_id, "delivery_failed", death_facts)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from hermes.ports.transactions import Transaction
 
 KEY_SCOPES = ("messages", "completions", "users")
-"""What a key may be used for: messages and proactive messages, the completions endpoint, and the data of users."""
+"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ApiKey:
     trains: bool
     """Whether messages sent with it may be used for training."""
     scopes: Sequence[str] | None
-    """What it may be used for, of KEY_SCOPES; None: everything."""
+    """Which of KEY_SCOPES it has; None: all."""
     channels: Sequence[str] | None
     """The conversations that it may write to and read; None: all of its account."""
     created_at: datetime

@@ -1,7 +1,7 @@
 """The customer service window: some platforms take free text only within a day of the user's last message.
 
-A reply that waited in the queue may be too late for it. The platform has the last word: its clock is not ours, and the user's message may
-have reached Hermes late."""
+A reply that waited in the queue may be too late for it. The platform's own answer decides: its clock is not ours, and the user's message
+may have reached Hermes late."""
 
 from __future__ import annotations
 

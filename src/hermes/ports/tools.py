@@ -113,8 +113,8 @@ class Notebook(Protocol):
         ...
 
     async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
-        """Erase what is known about something, by its key or by words; without any, everything. The conversation in which the user told it
-        ends too: the user's next message begins a new session. Repeating it changes nothing."""
+        """Erase what is known about something, by its key or by words; without any, everything. The session in which the user told it ends
+        too: the user's next message begins a new session. Repeating it changes nothing."""
         ...
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """What flows through the router: a message in, an answer out. Frozen values, no behaviour.
 
-`MessageEvent` is all that the router sees of a platform. The `Envelope` around it is what intake and delivery need: which account
-received it, in which channel, under which key the platform would send it again."""
+`MessageEvent` is all that the router sees of a platform. The `Envelope` around it holds what intake and delivery need: the receiving
+account, the channel, and the event key, which is the same when the platform sends the message again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Platform(StrEnum):
     REST = "rest"
     WEB = "web"
     COMPLETIONS = "door"
-    """An OpenAI client, which gets its answer where it asked."""
+    """A client of the completions endpoint. It gets its answer in the HTTP response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,28 +46,28 @@ class Envelope:
     event_key: str
     """The same for every delivery of the same message, so that a repeated webhook is recognised. Unique within the account."""
     sent_at: datetime | None = None
-    """When the platform says it was sent; None where it does not say."""
+    """When it was sent, as the platform says; None if the platform does not say."""
     thread: str | None = None
     attachments: tuple[str, ...] = ()
     """References to media beyond the first, as the platform names them."""
     message_id: str = ""
-    """What the platform calls the message: for replies, read marks and typing. Empty where it has no name."""
+    """The platform's id of the message, for replies, read marks and typing. Empty if it has none."""
     album: str | None = None
     """The same for all items of an album, which are one turn together."""
     is_shared: bool = False
-    """Whether people other than the sender read this channel: a group. The channel's parser decides it, by what the platform says."""
+    """Whether people other than the sender read this channel: a group. The channel's parser decides it from what the platform says."""
     sender_name: str = ""
-    """What the sender calls themselves there, as the platform says it; anyone may choose any name."""
+    """The sender's display name at the platform. Senders choose it freely, so it proves nothing."""
 
     @property
     def conversation_key(self) -> str:
-        """The session scope: one per platform, account and channel, so that no context leaks between them."""
+        """The key of the conversation's history: one per platform, account and channel, so that no context leaks between them."""
         return f"{self.event.platform}:channel:{self.account}/{self.channel_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResponse:
-    """What a turn gives back to whoever asked, with its price."""
+    """The answer of a turn, with its cost."""
 
     turn_id: UUID
     text: str

@@ -56,21 +56,21 @@ async def test_an_announcement_is_heard_by_another_process(redis_url: str, here:
     turn_id = uuid4()
     async with here.listen(turn_id) as bell:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)  # the ring of the fresh subscription, which says: look for yourself
+        await bell.wait(0.05)  # the ring of the fresh subscription, which says: look for yourself
         await there.announce(turn_id)
-        assert await bell.ring(5.0) is True
-        assert await bell.ring(0.05) is False
+        assert await bell.wait(5.0) is True
+        assert await bell.wait(0.05) is False
 
 
 async def test_a_ring_that_came_before_the_wait_is_not_lost(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id, other = uuid4(), uuid4()
     async with here.listen(turn_id) as bell, here.listen(other) as later:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)
+        await bell.wait(0.05)
         await there.announce(turn_id)
         await there.announce(other)
-        await later.ring(5.0)
-        assert await bell.ring(0.0) is True
+        await later.wait(5.0)
+        assert await bell.wait(0.0) is True
 
 
 async def test_many_turns_wait_at_once_over_one_connection_and_each_hears_its_own(
@@ -84,9 +84,9 @@ async def test_many_turns_wait_at_once_over_one_connection_and_each_hears_its_ow
         async with here.listen(turn_id) as bell:
             started.release()
             await until_all_wait.wait()
-            await bell.ring(0.0)
+            await bell.wait(0.0)
             ready.release()
-            if await bell.ring(2.0):
+            if await bell.wait(2.0):
                 heard.add(turn_id)
 
     started, ready, until_all_wait = asyncio.Semaphore(0), asyncio.Semaphore(0), asyncio.Event()
@@ -109,9 +109,9 @@ async def test_two_who_wait_for_one_turn_both_hear_it(redis_url: str, here: Redi
     turn_id = uuid4()
     async with here.listen(turn_id) as one, here.listen(turn_id) as two:
         await until_subscribed(redis_url)
-        await asyncio.gather(one.ring(0.05), two.ring(0.05))
+        await asyncio.gather(one.wait(0.05), two.wait(0.05))
         await there.announce(turn_id)
-        assert await asyncio.gather(one.ring(5.0), two.ring(5.0)) == [True, True]
+        assert await asyncio.gather(one.wait(5.0), two.wait(5.0)) == [True, True]
 
 
 async def test_nothing_is_kept_of_who_stopped_waiting(redis_url: str, here: RedisAnswerSignals) -> None:
@@ -128,7 +128,7 @@ async def test_without_redis_a_bell_just_never_rings_and_nobody_is_told_off() ->
     with capture_logs() as logs:
         async with process(NOWHERE) as replies, replies.listen(turn_id) as bell:
             await replies.announce(turn_id)
-            assert await bell.ring(0.3) is False
+            assert await bell.wait(0.3) is False
     assert sorted(logs, key=lambda line: line["event"]) == [
         {"event": "replies_not_heard", "log_level": "warning", "error": "ConnectionError"},
         {"event": "reply_not_announced", "log_level": "info", "turn_id": str(turn_id), "error": "ConnectionError"},
@@ -141,40 +141,40 @@ async def test_after_a_cut_connection_everybody_looks_once_and_hears_again(
     turn_id = uuid4()
     async with here.listen(turn_id) as bell, Redis.from_url(redis_url) as nemesis:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)
+        await bell.wait(0.05)
         await nemesis.client_kill_filter(_type="pubsub")
-        assert await bell.ring(5.0) is True, "whoever waits may have missed something"
-        assert await bell.ring(0.05) is False
+        assert await bell.wait(5.0) is True, "whoever waits may have missed something"
+        assert await bell.wait(0.05) is False
         await there.announce(turn_id)
-        assert await bell.ring(5.0) is True
+        assert await bell.wait(5.0) is True
 
 
 async def test_a_connection_that_does_not_answer_is_replaced(redis_url: str, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with process(redis_url, idle_s=0.1) as here, here.listen(turn_id) as bell, Redis.from_url(redis_url) as nemesis:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)
+        await bell.wait(0.05)
         await nemesis.client_pause(1000, all=True)
         await asyncio.sleep(0.6)  # longer than two silences; the server answers nobody meanwhile
         await nemesis.client_unpause()
-        assert await bell.ring(5.0) is True
+        assert await bell.wait(5.0) is True
         await until_subscribed(redis_url)
         await there.announce(turn_id)
-        assert await bell.ring(5.0) is True
+        assert await bell.wait(5.0) is True
 
 
 async def test_a_quiet_connection_is_kept(redis_url: str) -> None:
     async with process(redis_url, idle_s=0.05) as here, here.listen(uuid4()) as bell:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)
-        assert await bell.ring(0.5) is False, "no new subscription, so no ring"
+        await bell.wait(0.05)
+        assert await bell.wait(0.5) is False, "no new subscription, so no ring"
 
 
 async def test_what_is_no_announcement_is_ignored(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with here.listen(turn_id) as bell, Redis.from_url(redis_url) as stranger:
         await until_subscribed(redis_url)
-        await bell.ring(0.05)
+        await bell.wait(0.05)
         await stranger.publish(PUBSUB_CHANNEL, b"\xff not a turn")
         await there.announce(turn_id)
-        assert await bell.ring(5.0) is True
+        assert await bell.wait(5.0) is True

@@ -49,16 +49,16 @@ def process(request: pytest.FixtureRequest, clock: Clock) -> Callable[[], Breake
 
 async def open_it(breakers: Breakers, line: ChannelName = BOT) -> BreakerChange | None:
     for _ in range(9):
-        assert await breakers.failed(line, GO) is None
-    return await breakers.failed(line, GO)
+        assert await breakers.record_failure(line, GO) is None
+    return await breakers.record_failure(line, GO)
 
 
 async def test_failures_of_all_processes_count_together_and_all_of_them_wait(process: Callable[[], Breakers], clock: Clock) -> None:
     here, there = process(), process()
     for breakers in (here, there) * 4:
-        assert await breakers.failed(BOT, GO) is None
-    await here.failed(BOT, GO)
-    assert await there.failed(BOT, GO) == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
+        assert await breakers.record_failure(BOT, GO) is None
+    await here.record_failure(BOT, GO)
+    assert await there.record_failure(BOT, GO) == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
     clock.passed_s = 20.0
     assert [await breakers.admit(BOT) for breakers in (here, there)] == [Admission(wait_s=100.0)] * 2
     assert await here.admit(NUMBER) == GO, "another line"
@@ -67,8 +67,8 @@ async def test_failures_of_all_processes_count_together_and_all_of_them_wait(pro
 async def test_a_success_anywhere_begins_the_count_again(process: Callable[[], Breakers]) -> None:
     here, there = process(), process()
     for _ in range(9):
-        await here.failed(BOT, GO)
-    assert await there.succeeded(BOT) is None
+        await here.record_failure(BOT, GO)
+    assert await there.record_success(BOT) is None
     assert await open_it(here) == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
 
 
@@ -84,14 +84,14 @@ async def test_the_probe_decides(process: Callable[[], Breakers], clock: Clock) 
     await open_it(here)
     clock.passed_s = 120.0
     probe = await here.admit(BOT)
-    assert await there.failed(BOT, GO) is None, "it was under way before"
-    assert await here.failed(BOT, probe) == BreakerChange(BreakerTransition.STAYED_OPEN, failures=10, wait_s=120.0)
+    assert await there.record_failure(BOT, GO) is None, "it was under way before"
+    assert await here.record_failure(BOT, probe) == BreakerChange(BreakerTransition.STAYED_OPEN, failures=10, wait_s=120.0)
     clock.passed_s = 240.0
     probe = await there.admit(BOT)
     await there.release_probe(BOT, probe)
     probe = await here.admit(BOT)
     assert probe.is_probe
-    assert await here.succeeded(BOT) == BreakerChange(BreakerTransition.CLOSED)
+    assert await here.record_success(BOT) == BreakerChange(BreakerTransition.CLOSED)
     assert await there.admit(BOT) == GO
 
 
@@ -106,7 +106,7 @@ async def test_a_line_is_stopped_once(process: Callable[[], Breakers], clock: Cl
 
 async def test_many_failures_at_once_open_it_once(process: Callable[[], Breakers]) -> None:
     breakers = [process() for _ in range(4)]
-    changes = await asyncio.gather(*(breakers[number % 4].failed(BOT, GO) for number in range(25)))
+    changes = await asyncio.gather(*(breakers[number % 4].record_failure(BOT, GO) for number in range(25)))
     assert [changed for changed in changes if changed] == [BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)]
 
 
@@ -116,9 +116,9 @@ async def test_many_failures_at_once_open_it_once(process: Callable[[], Breakers
 async def test_a_healthy_line_leaves_nothing_in_redis_and_a_failing_one_for_a_while(redis: Redis, clock: Clock) -> None:
     breakers = RedisBreakers(redis, clock)
     await breakers.admit(BOT)
-    await breakers.succeeded(BOT)
+    await breakers.record_success(BOT)
     assert await redis.keys("*") == []
-    await breakers.failed(BOT, GO)
+    await breakers.record_failure(BOT, GO)
     [place] = await redis.keys("*")
     assert place == b"hermes:breaker:telegram:bali"
     assert 0 < await redis.ttl(place) <= 300 + 300 + 30
@@ -129,8 +129,8 @@ async def test_what_somebody_else_wrote_there_is_a_closed_breaker(redis: Redis, 
     for junk in ("junk", "[]", '{"failed_at": 1}'):
         await redis.set("hermes:breaker:telegram:bali", junk)
         assert await breakers.admit(BOT) == GO
-        assert await breakers.failed(BOT, GO) is None
-        await breakers.succeeded(BOT)
+        assert await breakers.record_failure(BOT, GO) is None
+        await breakers.record_success(BOT)
 
 
 async def test_without_redis_everything_is_sent_nothing_raises_and_it_is_said_once(clock: Clock) -> None:
@@ -138,9 +138,9 @@ async def test_without_redis_everything_is_sent_nothing_raises_and_it_is_said_on
         breakers = RedisBreakers(nowhere, clock)
         with capture_logs() as lines:
             for _ in range(12):
-                assert await breakers.failed(BOT, await breakers.admit(BOT)) is None
+                assert await breakers.record_failure(BOT, await breakers.admit(BOT)) is None
             assert await breakers.admit(BOT) == GO
-            assert await breakers.succeeded(BOT) is None
+            assert await breakers.record_success(BOT) is None
             assert await breakers.stop(BOT) is None
             await breakers.release_probe(BOT, Admission(is_probe=True))
     assert [line["event"] for line in lines] == ["breakers_not_seen"]

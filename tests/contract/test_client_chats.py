@@ -123,7 +123,7 @@ async def test_nobody_finds_the_chat_of_somebody_else(house: House) -> None:
     assert await house.find(user("one"), said("1"), user_id=house.bob) is None
     async with house.database.begin() as tx:
         assert await house.chats.get(tx, house.bob, chat) is None
-        named = await house.chats.named(tx, "shop", house.bob, str(chat), [])
+        named = await house.chats.find_or_begin(tx, "shop", house.bob, str(chat), [])
     assert named.is_new, "the id of somebody else's chat is only a name"
     assert named.session_id != chat
 
@@ -131,7 +131,7 @@ async def test_nobody_finds_the_chat_of_somebody_else(house: House) -> None:
 async def test_a_name_is_one_chat_also_for_two_who_come_at_once(house: House) -> None:
     async def come() -> UUID:
         async with house.database.begin() as tx:
-            return (await house.chats.named(tx, "shop", house.alice, "game 7", [])).session_id
+            return (await house.chats.find_or_begin(tx, "shop", house.alice, "game 7", [])).session_id
 
     assert len({*(await asyncio.gather(*(come() for _ in range(8))))}) == 1
 
@@ -139,8 +139,8 @@ async def test_a_name_is_one_chat_also_for_two_who_come_at_once(house: House) ->
 async def test_a_named_chat_knows_where_it_stands(house: House) -> None:
     chat = await house.begin(user("one"), said("1"))
     async with house.database.begin() as tx:
-        found = await house.chats.named(tx, "shop", house.alice, str(chat), marks(user("one"), said("1")))
-        other = await house.chats.named(tx, "shop", house.alice, str(chat), marks(user("two"), said("2")))
+        found = await house.chats.find_or_begin(tx, "shop", house.alice, str(chat), marks(user("one"), said("1")))
+        other = await house.chats.find_or_begin(tx, "shop", house.alice, str(chat), marks(user("two"), said("2")))
     assert (found.session_id, found.known) == (chat, marks(user("one"), said("1"))[0])
     assert (other.session_id, other.known) == (chat, None)
 

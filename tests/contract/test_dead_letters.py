@@ -128,7 +128,7 @@ async def test_what_is_sent_again_goes_last_in_its_own_order_marked_as_late_with
 ) -> None:
     asked, later = await new_claim(database, keyring), await new_claim(database, keyring)
     async with database.begin() as tx:
-        said = await PostgresInbox(keyring).said(tx, asked.turn_id)
+        said = await PostgresInbox(keyring).message_of(tx, asked.turn_id)
         assert said is not None
         await outbox.put(tx, asked, ["a", "b"])
         for _ in range(3):
@@ -141,7 +141,7 @@ async def test_what_is_sent_again_goes_last_in_its_own_order_marked_as_late_with
             parcel = await outbox.take(tx, asked.conversation_id)
             assert parcel is not None
             await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=SendOutcome.REJECTED, reason="why"))
-        await outbox.put_news(tx, said, "reminder/A", ["news"])
+        await outbox.put_proactive(tx, said, "reminder/A", ["news"])
     requeued = await requeue(database, outbox)
     assert [(letter.part, letter.is_late, letter.doubts) for letter in requeued] == [(0, False, 3), (1, False, 0)]
     async with database.begin() as tx:

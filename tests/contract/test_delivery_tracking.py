@@ -51,7 +51,7 @@ async def hear(
 
 async def standing(database: Database, outbox: PostgresOutbox, claim: Claim) -> list[tuple[str, ReceiptRank | None]]:
     async with database.begin() as tx:
-        return [(each.state, each.rank) for each in await outbox.tracking.standings(tx, claim.turn_id)]
+        return [(each.state, each.rank) for each in await outbox.tracking.statuses(tx, claim.turn_id)]
 
 
 async def test_how_far_each_part_came_is_shown(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -59,8 +59,8 @@ async def test_how_far_each_part_came_is_shown(database: Database, keyring: Keyr
     await is_sent(database, outbox, parcel)
     await hear(database, outbox, ReceiptRank.DELIVERED)
     async with database.begin() as tx:
-        first, second = await outbox.tracking.standings(tx, claim.turn_id)
-        assert await outbox.tracking.standings(tx, uuid4()) == []
+        first, second = await outbox.tracking.statuses(tx, claim.turn_id)
+        assert await outbox.tracking.statuses(tx, uuid4()) == []
     nothing = {"news": "", "reason": "", "doubts": 0, "is_late": False}
     times = {"ranked_at": first.ranked_at, "promised_at": first.promised_at}
     assert first == DeliveryStatus(part=0, state="sent", rank=ReceiptRank.DELIVERED, outcome=SendOutcome.SENT, tries=1, **nothing, **times)
@@ -346,8 +346,8 @@ async def test_somebody_who_left_and_came_back(database: Database, keyring: Keyr
     seen = []
     for is_reachable in (False, True, False):
         async with database.begin() as tx:
-            await outbox.tracking.reach(tx, "shop", Platform.REST, "c1", is_reachable=is_reachable)
-            await outbox.tracking.reach(tx, "shop", Platform.REST, "nobody", is_reachable=is_reachable)
+            await outbox.tracking.set_reachable(tx, "shop", Platform.REST, "c1", is_reachable=is_reachable)
+            await outbox.tracking.set_reachable(tx, "shop", Platform.REST, "nobody", is_reachable=is_reachable)
         async with database.begin() as tx:
             parcel = await outbox.take(tx, claim.conversation_id)
             assert parcel is not None
@@ -367,7 +367,7 @@ async def test_somebody_who_wrote_after_they_are_said_to_have_left_is_there(
     claim, parcel = await promised(database, keyring, outbox, "a", "b")
     await new_turn(database, keyring, "here I am")
     async with database.begin() as tx:
-        await outbox.tracking.reach(tx, "shop", Platform.REST, "c1", is_reachable=False, since=parcel.taken_at)
+        await outbox.tracking.set_reachable(tx, "shop", Platform.REST, "c1", is_reachable=False, since=parcel.taken_at)
         await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
     async with database.begin() as tx:
         following = await outbox.take(tx, claim.conversation_id)
@@ -430,7 +430,7 @@ async def test_the_turn_behind_a_message_is_found_by_any_of_its_parts(
     assert second is not None
     await is_sent(database, outbox, second, "wamid.2")
     async with database.begin() as tx:
-        find = outbox.tracking.answered
+        find = outbox.tracking.answer_source
         for message_id in ("wamid.1", "wamid.2"):
             assert await find(tx, "shop", Platform.REST, message_id) == spoken
             assert await find(tx, "shop", Platform.REST, message_id, channel_id="c1") == spoken
@@ -445,11 +445,11 @@ async def test_news_are_no_answer(database: Database, keyring: Keyring, outbox: 
     await logged(database, keyring, claim, ["c1"])
     await is_sent(database, outbox, parcel, "wamid.1")
     async with database.begin() as tx:
-        said = await PostgresInbox(keyring).said(tx, claim.turn_id)
+        said = await PostgresInbox(keyring).message_of(tx, claim.turn_id)
         assert said is not None
-        await outbox.put_news(tx, said, "reminder/7KQ2", ["now"])
+        await outbox.put_proactive(tx, said, "reminder/7KQ2", ["now"])
         news = await outbox.take(tx, claim.conversation_id)
     assert news is not None
     await is_sent(database, outbox, news, "wamid.2")
     async with database.begin() as tx:
-        assert await outbox.tracking.answered(tx, "shop", Platform.REST, "wamid.2") is None
+        assert await outbox.tracking.answer_source(tx, "shop", Platform.REST, "wamid.2") is None

@@ -141,7 +141,7 @@ async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> 
     alice, people = await live(database, keyring, "alice"), PostgresUsers(keyring)
     await live(database, keyring, "ben")
     async with database.begin() as tx:
-        kept = await people.kept(tx, alice)
+        kept = await people.count_data(tx, alice)
     assert kept == UserDataCounts(facts=2, conversations=1, messages=1, bookings=1, reminders=1, price_watchers=1, meals=1, orders=1)
 
 
@@ -179,7 +179,7 @@ async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Da
         await people.forget(tx, claim.user_id)
         assert await people.find(tx, channel) is None
         newcomer, is_new = await people.find_or_create(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
-        assert (is_new, newcomer.id == claim.user_id, await people.kept(tx, newcomer.id)) == (True, False, UserDataCounts())
+        assert (is_new, newcomer.id == claim.user_id, await people.count_data(tx, newcomer.id)) == (True, False, UserDataCounts())
 
 
 @pytest.mark.parametrize("account", [None, "shop"])
@@ -229,14 +229,14 @@ async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_tha
         [fact] = await memories.change(tx, alice, [FactChange(fact=said)], now=NOW)
         assert await memories.learnt_in(tx, alice, "shop") == {fact.id}
         await connection_of(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
-        assert await people.kept(tx, alice, account="shop") == UserDataCounts(
+        assert await people.count_data(tx, alice, account="shop") == UserDataCounts(
             facts=1, conversations=1, messages=1, reminders=1, price_watchers=1
         )
-        assert await people.kept(tx, alice, account="other") == UserDataCounts()
+        assert await people.count_data(tx, alice, account="other") == UserDataCounts()
     before, bens = await rows_of(database, alice), await rows_of(database, ben)
     async with database.begin() as tx:
-        await people.leave(tx, alice, "shop")
-        await people.leave(tx, alice, "shop")
+        await people.forget_in_account(tx, alice, "shop")
+        await people.forget_in_account(tx, alice, "shop")
         assert (await people.channels(tx, [alice]))[alice] == [elsewhere]
         assert (await people.get(tx, alice)).state is UserState.ACTIVE
         assert [fact.text for fact in await memories.all(tx, alice)] == ["vegetarian", "vegan"], "nobody knows where those come from"

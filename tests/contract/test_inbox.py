@@ -186,7 +186,7 @@ async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, 
         sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await people.forget(tx, sender.id)
     unread = await claim_unreadable(database, inbox, receipt.turn_id)
-    assert (unread.attempt, unread.is_forgotten, unread.is_damaged) == (1, True, False)
+    assert (unread.attempt, unread.is_erased, unread.is_damaged) == (1, True, False)
     async with database.begin() as tx:
         await inbox.bury_unread(tx, receipt.turn_id, "its sender was deleted")
     assert await claim(database, inbox, receipt.turn_id) is None
@@ -197,14 +197,14 @@ async def test_a_damaged_message_is_counted_each_time_it_is_tried(database: Data
     async with database.begin() as tx:
         await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
     tries = [await claim_unreadable(database, inbox, receipt.turn_id) for _ in range(2)]
-    assert [(each.attempt, each.is_forgotten, each.is_damaged) for each in tries] == [(1, False, True), (2, False, True)]
+    assert [(each.attempt, each.is_erased, each.is_damaged) for each in tries] == [(1, False, True), (2, False, True)]
 
 
 async def test_a_missing_master_key_is_no_damage(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
     unread = await claim_unreadable(database, stranger, receipt.turn_id)
-    assert (unread.is_forgotten, unread.is_damaged) == (False, False)
+    assert (unread.is_erased, unread.is_damaged) == (False, False)
 
 
 async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
@@ -238,10 +238,10 @@ async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
     async with database.begin() as tx:
         user, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await inbox.bury_unread(tx, receipt.turn_id, "x")
-        said = await inbox.said(tx, receipt.turn_id)
+        said = await inbox.message_of(tx, receipt.turn_id)
         assert said is not None
         assert said == InboxMessage(receipt.turn_id, receipt.conversation_id, user.id, ASKED, said.received_at)
-        assert await inbox.said(tx, uuid4()) is None
+        assert await inbox.message_of(tx, uuid4()) is None
 
 
 @pytest.mark.parametrize("fate", ["deleted", "damaged"])
@@ -256,7 +256,7 @@ async def test_what_nobody_can_read_any_more_was_not_said(
         else:
             await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
     async with database.begin() as tx:
-        assert await inbox.said(tx, receipt.turn_id) is None
+        assert await inbox.message_of(tx, receipt.turn_id) is None
 
 
 async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
@@ -267,7 +267,7 @@ async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
     assert claimed is not None
     stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
     async with database.begin() as tx:
-        assert await stranger.behind(tx, claimed, 10) == []
+        assert await stranger.waiting_behind(tx, claimed, 10) == []
 
 
 async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
@@ -290,7 +290,7 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     first = await claim(database, inbox, receipts[0].turn_id)
     assert first is not None
     async with database.begin() as tx:
-        behind = await inbox.behind(tx, first, 10)
+        behind = await inbox.waiting_behind(tx, first, 10)
         assert [(other.turn_id, other.envelope) for other in behind] == [
             (receipt.turn_id, each) for receipt, each in zip(receipts[1:], said[1:], strict=True)
         ]
@@ -303,8 +303,8 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     assert again is not None
     assert again.envelope == whole.envelope
     async with database.begin() as tx:
-        assert await inbox.behind(tx, again, 10) == []
-        heard = await inbox.said(tx, receipts[0].turn_id)
+        assert await inbox.waiting_behind(tx, again, 10) == []
+        heard = await inbox.message_of(tx, receipts[0].turn_id)
         assert await inbox.waiting(tx) == 1
     assert heard is not None
     assert heard.envelope == whole.envelope
@@ -317,7 +317,7 @@ async def test_who_was_fenced_off_joins_nothing(database: Database, people: Post
     await claim(database, inbox, first.turn_id)
     with pytest.raises(ClaimLost):
         async with database.begin() as tx:
-            await inbox.join(tx, early, await inbox.behind(tx, early, 10))
+            await inbox.join(tx, early, await inbox.waiting_behind(tx, early, 10))
     assert await claim(database, inbox, second.turn_id) is not None
 
 
@@ -338,7 +338,7 @@ async def test_the_items_of_an_album_count_once(database: Database, people: Post
     album = await claim(database, inbox, first)
     assert album is not None
     async with database.begin() as tx:
-        await inbox.join(tx, album, (await inbox.behind(tx, album, 10))[:2])
+        await inbox.join(tx, album, (await inbox.waiting_behind(tx, album, 10))[:2])
     following = await claim(database, inbox, last)
     assert following is not None
     assert following.recent == 2
@@ -371,7 +371,7 @@ async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one
     group = await accept(database, people, inbox, replace(ASKED, is_shared=True))
     assert await is_shared(database, inbox, group) == (True, True)
     async with database.begin() as tx:
-        said = await inbox.said(tx, group.turn_id)
+        said = await inbox.message_of(tx, group.turn_id)
         assert said is not None
         assert await inbox.last_private(tx, said.user_id, ASKED.account) is None
     alone = await accept(database, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
@@ -385,7 +385,7 @@ async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one
 async def is_shared(database: Database, inbox: PostgresInbox, receipt: AcceptedMessage) -> tuple[bool, bool]:
     """What a claim says, and what is said to those who come back to it."""
     async with database.begin() as tx:
-        claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.said(tx, receipt.turn_id)
+        claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.message_of(tx, receipt.turn_id)
     assert isinstance(claimed, Claim)
     assert said is not None
     return claimed.envelope.is_shared, said.envelope.is_shared

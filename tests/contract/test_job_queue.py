@@ -62,7 +62,7 @@ class Recorder:
     async def delivery(self, conversation_id: UUID) -> None:
         self.delivered.append(conversation_id)
 
-    async def news(self, conversation_id: UUID) -> None:
+    async def proactive(self, conversation_id: UUID) -> None:
         self.told.append(conversation_id)
         self.begun.append(conversation_id)
 
@@ -299,8 +299,8 @@ async def test_news_are_written_between_the_turns_before_and_those_after(databas
     conversation, failures = uuid4(), iter([ValueError])
     before = await defer(database, work, conversation, 2)
     async with database.begin() as tx:
-        await work.defer_news(tx, conversation)
-        await work.defer_news(tx, conversation)
+        await work.defer_proactive(tx, conversation)
+        await work.defer_proactive(tx, conversation)
     after = await defer(database, work, conversation, 1)
 
     async def act(turn_id: UUID) -> None:
@@ -316,11 +316,11 @@ async def test_news_are_written_between_the_turns_before_and_those_after(databas
 async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ever(database: Database, work: PostgresJobQueue) -> None:
     conversation = uuid4()
     async with database.begin() as tx:
-        await work.defer_news(tx, conversation)
+        await work.defer_proactive(tx, conversation)
     [behind] = await defer(database, work, conversation, 1)
 
     class Clumsy(Recorder):
-        async def news(self, conversation_id: UUID) -> None:
+        async def proactive(self, conversation_id: UUID) -> None:
             self.told.append(conversation_id)
             raise ValueError
 

@@ -111,10 +111,10 @@ async def test_a_call_that_is_added_again_stays_as_it_was(database: Database, us
 async def test_sums_are_those_of_a_user_or_of_everybody(database: Database, user: User) -> None:
     await add(database, call(user.id, SATURDAY), call(user.id, SUNDAY), call(user.id, MONDAY), call(None, SUNDAY, source=CallSource.CANARY))
     async with database.begin() as tx:
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY) == CallTotals(2, 240, 14)
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 120, 7)
-        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=user.id) == CallTotals(3, 360, 21)
-        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=uuid4()) == CallTotals(0, 0, 0)
+        assert await calls.totals(tx, since=SUNDAY, until=MONDAY) == CallTotals(2, 240, 14)
+        assert await calls.totals(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 120, 7)
+        assert await calls.totals(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=user.id) == CallTotals(3, 360, 21)
+        assert await calls.totals(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=uuid4()) == CallTotals(0, 0, 0)
 
 
 async def test_what_a_cache_answered_uses_no_budget(database: Database, user: User) -> None:
@@ -122,7 +122,7 @@ async def test_what_a_cache_answered_uses_no_budget(database: Database, user: Us
     assert (hit.tokens, call(user.id).tokens) == (0, 120)
     await add(database, hit)
     async with database.begin() as tx:
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 0, 0)
+        assert await calls.totals(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 0, 0)
     with pytest.raises(psycopg.errors.CheckViolation):
         await add(database, call(user.id, cache_hit=True, micro_usd=1))
 
@@ -134,7 +134,7 @@ async def test_days_come_with_the_calls_that_they_count(database: Database, user
         saturday, sunday = await calls.by_day(tx, user.id, since=SATURDAY, until=MONDAY, ids_since=SUNDAY)
         assert await calls.by_day(tx, uuid4(), since=SATURDAY, until=MONDAY, ids_since=SUNDAY) == []
     assert saturday == DayTotals(SATURDAY, CallTotals(1, 120, 7), [])
-    assert (sunday.day, sunday.spent, set(sunday.ids)) == (SUNDAY, CallTotals(2, 240, 2**40 + 2**41 + 1), {made[1].id, made[2].id})
+    assert (sunday.day, sunday.totals, set(sunday.ids)) == (SUNDAY, CallTotals(2, 240, 2**40 + 2**41 + 1), {made[1].id, made[2].id})
 
 
 async def test_a_day_of_the_platform_names_its_latest_calls(database: Database, user: User) -> None:
@@ -155,7 +155,7 @@ async def test_a_threshold_is_noted_once_per_subject_period_and_percent(database
         ("platform", "2026-11", 80),
     ]
     async with database.begin() as tx:
-        assert [await calls.alerted(tx, *each) for each in asked] == [True, False, True, True, True]
+        assert [await calls.note_alert(tx, *each) for each in asked] == [True, False, True, True, True]
 
 
 # --- the kill switch

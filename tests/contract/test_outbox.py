@@ -111,9 +111,9 @@ async def test_a_try_that_was_cut_off_is_given_out_again_and_says_so(database: D
     await put(database, outbox, claim, "a")
     await take(database, outbox, claim)
     async with database.begin() as tx:
-        assert list(await outbox.stranded(tx, 30)) == []
+        assert list(await outbox.stranded_conversations(tx, 30)) == []
         await connection_of(tx).execute("update outbox set touched_at = now() - interval '61 s'")
-        assert list(await outbox.stranded(tx, 30)) == [claim.conversation_id]
+        assert list(await outbox.stranded_conversations(tx, 30)) == [claim.conversation_id]
     again = await take(database, outbox, claim)
     assert again is not None
     assert (again.tries, again.is_ambiguous) == (2, True)
@@ -161,14 +161,14 @@ async def test_the_answer_comes_with_its_provenance(database: Database, keyring:
 
 async def said_in(database: Database, keyring: Keyring, claim: Claim) -> InboxMessage:
     async with database.begin() as tx:
-        said = await PostgresInbox(keyring).said(tx, claim.turn_id)
+        said = await PostgresInbox(keyring).message_of(tx, claim.turn_id)
     assert said is not None
     return said
 
 
 async def tell(database: Database, outbox: PostgresOutbox, said: InboxMessage, name: str, text: str, **state: OutboxState) -> None:
     async with database.begin() as tx:
-        await outbox.put_news(tx, said, name, [text], **state)
+        await outbox.put_proactive(tx, said, name, [text], **state)
 
 
 async def test_news_are_no_part_of_the_answer_and_are_told_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -218,19 +218,19 @@ async def test_news_go_into_the_history_once(database: Database, keyring: Keyrin
 
     async def cut_off() -> None:
         async with database.begin() as tx:
-            assert len(await outbox.take_news(tx, claim.conversation_id)) == 2
+            assert len(await outbox.take_proactive(tx, claim.conversation_id)) == 2
             raise LookupError
 
     with pytest.raises(LookupError):
         await cut_off()
     async with database.begin() as tx:
-        first, second = await outbox.take_news(tx, claim.conversation_id)
+        first, second = await outbox.take_proactive(tx, claim.conversation_id)
         assert (first, second) == (
             ProactiveMessage(first.id, claim.turn_id, claim.user_id, "reminder/A", "one", first.at),
             ProactiveMessage(second.id, claim.turn_id, claim.user_id, "reminder/B", "two", second.at),
         )
         assert first.id < second.id
-        assert await outbox.take_news(tx, claim.conversation_id) == []
+        assert await outbox.take_proactive(tx, claim.conversation_id) == []
 
 
 async def test_those_who_fetch_their_answers_fetch_their_news(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -241,15 +241,17 @@ async def test_those_who_fetch_their_answers_fetch_their_news(database: Database
     await tell(database, outbox, await said_in(database, keyring, other), "reminder/x", "not theirs", state=OutboxState.SENT)
     await put(database, outbox, claim, "an answer")
     async with database.begin() as tx:
-        news = await outbox.news(tx, "shop", Platform.REST, "c1")
+        news = await outbox.proactive_messages(tx, "shop", Platform.REST, "c1")
         assert [each.text for each in news] == ["one", "two", "three"]
-        assert [each.text for each in await outbox.news(tx, "shop", Platform.REST, "c1", after=news[0].id, limit=1)] == ["two"]
-        assert await outbox.news(tx, "shop", Platform.REST, "c1", after=news[-1].id) == []
-        assert await outbox.news(tx, "shop", Platform.WEB, "c1") == []
+        assert [each.text for each in await outbox.proactive_messages(tx, "shop", Platform.REST, "c1", after=news[0].id, limit=1)] == [
+            "two"
+        ]
+        assert await outbox.proactive_messages(tx, "shop", Platform.REST, "c1", after=news[-1].id) == []
+        assert await outbox.proactive_messages(tx, "shop", Platform.WEB, "c1") == []
         await PostgresUsers(keyring).forget(tx, claim.user_id)
     async with database.begin() as tx:
-        assert await outbox.news(tx, "shop", Platform.REST, "c1") == []
-        assert await outbox.take_news(tx, claim.conversation_id) == []
+        assert await outbox.proactive_messages(tx, "shop", Platform.REST, "c1") == []
+        assert await outbox.take_proactive(tx, claim.conversation_id) == []
 
 
 async def test_no_word_of_news_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -304,11 +306,11 @@ async def test_news_may_have_several_parts_and_are_read_as_one(database: Databas
     claim = await new_claim(database, keyring)
     said = await said_in(database, keyring, claim)
     async with database.begin() as tx:
-        await outbox.put_news(tx, said, "reminder/A", [{"text": "call"}, {"text": "mum"}])
-        await outbox.put_news(tx, said, "reminder/B", ["feed the cat"])
+        await outbox.put_proactive(tx, said, "reminder/A", [{"text": "call"}, {"text": "mum"}])
+        await outbox.put_proactive(tx, said, "reminder/B", ["feed the cat"])
     async with database.begin() as tx:
-        fetched = await outbox.news(tx, "shop", Platform.REST, "c1", limit=1)
-        taken = await outbox.take_news(tx, claim.conversation_id)
+        fetched = await outbox.proactive_messages(tx, "shop", Platform.REST, "c1", limit=1)
+        taken = await outbox.take_proactive(tx, claim.conversation_id)
     assert [(each.name, each.text) for each in taken] == [("reminder/A", "call\nmum"), ("reminder/B", "feed the cat")]
     assert fetched == taken[:1]
 
@@ -431,12 +433,12 @@ async def test_a_conversation_is_stranded_by_its_oldest_parcel_alone(database: D
     await settle(database, outbox, await parcel_of(database, outbox, waits), OutboxState.PENDING, 60)
     async with database.begin() as tx:
         await connection_of(tx).execute("update outbox set touched_at = now() - interval '31 s'")
-        assert list(await outbox.stranded(tx, 30)) == [due.conversation_id]
+        assert list(await outbox.stranded_conversations(tx, 30)) == [due.conversation_id]
         await connection_of(tx).execute(
             "update outbox set not_before = now() - interval '1 min' where conversation_id = %s", [waits.conversation_id]
         )
-        assert list(await outbox.stranded(tx, 30)) == [waits.conversation_id, due.conversation_id]
-        assert list(await outbox.stranded(tx, 30, limit=1)) == [waits.conversation_id]
+        assert list(await outbox.stranded_conversations(tx, 30)) == [waits.conversation_id, due.conversation_id]
+        assert list(await outbox.stranded_conversations(tx, 30, limit=1)) == [waits.conversation_id]
 
 
 async def test_giving_up_and_the_end_of_a_turn_do_not_wait_for_each_other(

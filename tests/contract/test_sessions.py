@@ -172,8 +172,8 @@ async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_i
     chats = PostgresClientChats(database, keyring)
     async with database.begin() as tx:
         carol, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.COMPLETIONS, "carol", state=UserState.ACTIVE)
-        games = [(await chats.named(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
-        await chats.named(tx, "bali", user.id, "another", ())
+        games = [(await chats.find_or_begin(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
+        await chats.find_or_begin(tx, "bali", user.id, "another", ())
     assert await found(database, sessions, str(first.id)) == [first.id]
     assert await found(database, sessions, str(first.conversation_id)) == [first.id, second.id]
     assert await found(database, sessions, "42") == [first.id, second.id]
@@ -309,16 +309,16 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
     of_bob = UserNodes(own.id, frozenset({"b1", "b2", "b3"}), frozenset({"a1", "a2"}))
     of_ann = UserNodes(own.id, frozenset({"a1", "a2"}), frozenset({"b1", "b2", "b3"}))
     async with database.begin() as tx:
-        assert (list(await sessions.spoken(tx, bob)), list(await sessions.spoken(tx, ann))) == ([of_bob], [])
-        assert list(await sessions.spoken(tx, bob, account="bali")) == [of_bob]
-        assert list(await sessions.spoken(tx, ann, account="bali")) == [of_ann], "an account forgets also what is sealed for them"
-        assert list(await sessions.spoken(tx, bob, account="other")) == []
+        assert (list(await sessions.user_nodes(tx, bob)), list(await sessions.user_nodes(tx, ann))) == ([of_bob], [])
+        assert list(await sessions.user_nodes(tx, bob, account="bali")) == [of_bob]
+        assert list(await sessions.user_nodes(tx, ann, account="bali")) == [of_ann], "an account forgets also what is sealed for them"
+        assert list(await sessions.user_nodes(tx, bob, account="other")) == []
         await sessions.note_erased(tx, bob, own.id)
-        assert (list(await sessions.spoken(tx, bob)), len(await sessions.spoken(tx, ann, account="bali"))) == ([], 1)
+        assert (list(await sessions.user_nodes(tx, bob)), len(await sessions.user_nodes(tx, ann, account="bali"))) == ([], 1)
     second, _ = await speak(database, keyring, "cid", "group", ("c1",))
     async with database.begin() as tx:
         await PostgresUsers(keyring).forget(tx, ann)
-        assert list(await sessions.spoken(tx, second)) == [], "what is sealed for somebody who is gone is gone"
+        assert list(await sessions.user_nodes(tx, second)) == [], "what is sealed for somebody who is gone is gone"
 
 
 async def test_a_private_session_does_not_go_on_in_a_room_nor_a_rooms_in_private(

@@ -37,9 +37,9 @@ class CountingMemories(PostgresMemories):
 
     reads = 0
 
-    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+    async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         self.reads += 1
-        return await super().keyed(tx, user_id, now=now)
+        return await super().structural(tx, user_id, now=now)
 
 
 class Alarms:
@@ -239,7 +239,7 @@ async def test_the_cached_base_stands_while_the_store_is_away(house: House, keyr
 
 
 class Slow(PostgresMemories):
-    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+    async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         await asyncio.sleep(30)
         return ()
 

@@ -54,7 +54,7 @@ class House:
             return await self.signup.activate(tx, user.id, referred_by=referred_by)
 
     async def find_or_create(self, channel: UserChannel, state: UserState = UserState.STRANGER) -> User:
-        user, _ = await self.ask("meet", channel.account, channel.platform, channel.sender_id, state=state)
+        user, _ = await self.ask("find_or_create", channel.account, channel.platform, channel.sender_id, state=state)
         return user
 
     async def find(self, wanted: str) -> User:
@@ -286,7 +286,7 @@ async def test_a_first_message_and_a_link_at_once_make_one_owner(stored: House) 
 async def test_of_two_links_of_one_channel_one_is_refused(stored: House) -> None:
     one, other = await stored.create(), await stored.create()
     done = await asyncio.gather(*(stored.ask("link", user.id, PHONE) for user in (one, other)), return_exceptions=True)
-    assert sorted(type(each).__name__ for each in done) == ["ChannelTaken", "Linked"]
+    assert sorted(type(each).__name__ for each in done) == ["ChannelTaken", "LinkResult"]
 
 
 async def test_a_linked_channel_has_not_been_written_from_until_a_message_comes(stored: House) -> None:
@@ -403,7 +403,7 @@ async def test_friends_who_bring_others_at_once_do_not_wait_for_each_other(store
 
 
 async def test_of_somebody_who_only_signed_up_nothing_is_kept(house: House) -> None:
-    assert await house.ask("kept", (await house.create()).id) == UserDataCounts()
+    assert await house.ask("count_data", (await house.create()).id) == UserDataCounts()
 
 
 # --- two ids of one sender
@@ -414,7 +414,7 @@ async def test_who_is_known_by_one_of_two_ids_is_known_by_both(house: House) -> 
     for first, second in ((PHONE, user_id), (replace(user_id, account="java"), replace(PHONE, account="java"))):
         somebody = await house.find_or_create(first)
         known, is_new = await house.ask(
-            "meet", second.account, second.platform, second.sender_id, state=UserState.STRANGER, alias=first.sender_id
+            "find_or_create", second.account, second.platform, second.sender_id, state=UserState.STRANGER, alias=first.sender_id
         )
         assert (known, is_new) == (somebody, False)
         assert await house.find_or_create(second) == somebody
@@ -422,13 +422,13 @@ async def test_who_is_known_by_one_of_two_ids_is_known_by_both(house: House) -> 
 
 
 async def test_a_newcomer_with_two_ids_is_one_person(house: House) -> None:
-    met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
+    met, is_new = await house.ask("find_or_create", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
     assert is_new
     assert await house.find_or_create(replace(PHONE, sender_id="ID.99")) == met
 
 
 async def test_two_users_stay_two_when_their_ids_turn_out_to_be_one_persons(house: House) -> None:
     number, name = await house.find_or_create(PHONE), await house.find_or_create(replace(PHONE, sender_id="ID.99"))
-    met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
+    met, is_new = await house.ask("find_or_create", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
     assert (met, is_new) == (number, False)
     assert await house.find_or_create(replace(PHONE, sender_id="ID.99")) == name

@@ -49,7 +49,7 @@ async def test_a_worker_that_slept_too_long_is_fenced_and_then_works_on(house: H
 
     sleeper.strike(signal.SIGCONT)
     await house.until(lambda: bool(sleeper.said("job_was_taken_over")), "the sleeper notices")
-    assert sleeper.failures() == ["Fenced"]
+    assert sleeper.failures() == ["ClaimLost"]
     assert {turn: await house.answer(turn) for turn in house.accepted} == answers
     await house.check(calls=calls)
     assert await attempts(house) == {"a1": 2, "a2": 1, "a3": 1, "b1": 1}

@@ -282,7 +282,7 @@ class SnaredHands:
     async def delivery(self, conversation_id: UUID) -> None:
         await self._courier.deliver(conversation_id)
 
-    async def news(self, conversation_id: UUID) -> None:
+    async def proactive(self, conversation_id: UUID) -> None:
         """There are none."""
 
     async def memory(self, turn_id: UUID) -> None:

@@ -142,7 +142,7 @@ class House:
     async def sweep(self) -> list[UUID]:
         """Deliver what is due, as a worker's sweep has it done."""
         async with self.database.begin() as tx:
-            stranded = list(await self.outbox.stranded(tx, 10))
+            stranded = list(await self.outbox.stranded_conversations(tx, 10))
         for conversation_id in stranded:
             await self.outbox_delivery.deliver(conversation_id)
         return stranded

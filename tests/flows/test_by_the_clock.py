@@ -287,7 +287,7 @@ class House:
             return
 
         hands = cast("Any", type("Hands", (), {}))
-        hands.turn, hands.delivery, hands.news = turn or nothing, self.outbox_delivery.deliver, self.proactive.record
+        hands.turn, hands.delivery, hands.proactive = turn or nothing, self.outbox_delivery.deliver, self.proactive.record
         hands.memory = memory or nothing
         task = asyncio.create_task(self.work.run(hands, QUICK))
         try:
@@ -449,8 +449,8 @@ from tests.flows.test_by_the_clock import House, open_house
 
 class Deadly:
     def __init__(self, outbox): self.outbox = outbox
-    async def put_news(self, *arguments):
-        await self.outbox.put_news(*arguments)
+    async def put_proactive(self, *arguments):
+        await self.outbox.put_proactive(*arguments)
         os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
@@ -523,9 +523,9 @@ async def test_where_people_fetch_their_answers_a_reminder_waits_for_them_and_a_
     await house.remind_of(claim)
     async with house.replies.listen(claim.conversation_id) as bell:
         await house.proactive.remind(NOON)
-        assert await bell.ring(5)
+        assert await bell.wait(5)
     async with house.database.begin() as tx:
-        [news] = await house.outbox.news(tx, "bali", Platform.WEB, "42")
+        [news] = await house.outbox.proactive_messages(tx, "bali", Platform.WEB, "42")
         assert (news.text, news.name.split("/")[0]) == (REMINDER, "reminder")
         assert await house.outbox.answer(tx, claim.turn_id) is None, "it is no answer to the message"
 

@@ -66,7 +66,7 @@ async def test_an_answer_is_sent_in_its_parts_right_after_its_turn_and_the_journ
     assert delivered == [{**about, "part": 0}, {**about, "part": 1}]
     async with house.database.begin() as tx:
         answer = await house.outbox.answer(tx, claim.turn_id)
-        standings = await house.outbox.tracking.standings(tx, claim.turn_id)
+        standings = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert answer is not None
     assert answer.text == "Sunset bars in Canggu:\nOld Man's"
     assert [(each.state, each.rank) for each in standings] == [("sent", ReceiptRank.SENT)] * 2
@@ -210,7 +210,7 @@ async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_st
     for _ in range(2):
         await house.receipts.apply(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.READ, **known))
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+        [standing] = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert (standing.state, standing.rank) == ("sent", ReceiptRank.READ)
     assert (await listed(house), await house.available(claim)) == ([], 10)
     [delivered] = [facts for type_, facts in await house.events(claim) if type_ == "response_delivered"]
@@ -269,7 +269,7 @@ async def test_a_receipt_that_comes_meanwhile_spares_the_second_copy(house: Hous
     await house.sweep()
     assert api.texts == ["one"]
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+        [standing] = await house.outbox.tracking.statuses(tx, claim.turn_id)
     assert (standing.state, standing.rank, standing.doubts) == ("sent", ReceiptRank.DELIVERED, 1)
 
 
@@ -309,9 +309,9 @@ async def test_an_answer_that_dies_gives_its_credit_back_once_however_many_parts
 async def test_news_that_die_give_nothing_back(house: House, api: BotApi) -> None:
     claim = await house.answer("It is set.")
     async with house.database.begin() as tx:
-        said = await house.inbox.said(tx, claim.turn_id)
+        said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_news(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
+        await house.outbox.put_proactive(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
     api.refuse(400, "Bad Request: no")
     await house.outbox_delivery.deliver(claim.conversation_id)
     async with house.database.begin() as tx:
@@ -432,9 +432,9 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
     assert (await house.available(claim), await states(house)) == (10, [("dead", "invalid_recipient", 0, 0)])
     assert house.sends() == {"sent": 1.0, "invalid_recipient": 1.0}
     async with house.database.begin() as tx:
-        said = await house.inbox.said(tx, claim.turn_id)
+        said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_news(tx, said, "reminder/A", [{"text": "call mum"}])
+        await house.outbox.put_proactive(tx, said, "reminder/A", [{"text": "call mum"}])
     await house.outbox_delivery.deliver(claim.conversation_id)
     assert api.texts == ["one"], "they are unreachable now"
 
@@ -476,11 +476,11 @@ async def test_a_worker_brings_out_what_was_put_back_once_its_time_has_come(hous
 
         async def sweep() -> None:
             async with house.database.begin() as tx:
-                for conversation_id in await house.outbox.stranded(tx, 10):
+                for conversation_id in await house.outbox.stranded_conversations(tx, 10):
                     await work.defer_delivery(tx, conversation_id)
 
         hands = cast("Any", type("Hands", (), {}))
-        hands.turn = hands.news = hands.memory = hands.delivery = house.outbox_delivery.deliver
+        hands.turn = hands.proactive = hands.memory = hands.delivery = house.outbox_delivery.deliver
         worker = asyncio.create_task(work.run(hands, WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.1, drain_s=2.0), sweep))
         await asyncio.sleep(0.5)
         assert api.texts == []

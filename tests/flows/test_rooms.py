@@ -69,7 +69,7 @@ class Room:
         async with self.service.database.begin() as tx:
             dreams = [Dream(kind=DreamKind.INSIGHT, text="is going through a divorce")]
             await hermes.parts.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
-            [venue, *_] = await hermes.parts.venues.named(tx, "Salt & Ember")
+            [venue, *_] = await hermes.parts.venues.find_by_name(tx, "Salt & Ember")
             await hermes.parts.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
         await hermes.user_memory.souls.invalidate(user_id)
         return UUID(str(user_id))

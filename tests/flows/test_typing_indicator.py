@@ -35,7 +35,7 @@ async def test_a_person_sees_that_an_answer_is_on_its_way(phones: Phones, post: 
     ada, typing = phones.person(name), typing_to(phones, post)
     message_id = ada.say("find me a sunset bar in Canggu")
     [heard] = await phones.heard(name)
-    async with typing.shown(heard.kept):
+    async with typing.show_during(heard.stored_envelope):
         await phones.platforms.world.changes.wait_until(lambda: ada.typing_shown >= 2, 5)
     await asyncio.sleep(0.1)
     seen = ada.typing_shown
@@ -51,8 +51,8 @@ async def test_a_platform_that_has_enough_is_not_asked_again_in_this_turn(phones
     ada.say("hello")
     [heard] = await phones.heard("telegram")
     fake.fail(429, retry_after=20, method="sendChatAction")
-    async with typing.shown(heard.kept):
+    async with typing.show_during(heard.stored_envelope):
         await asyncio.sleep(15 / FASTER)
-    async with typing.shown(heard.kept):
+    async with typing.show_during(heard.stored_envelope):
         await asyncio.sleep(3 / FASTER)
     assert (ada.typing_shown, [call.status for call in fake.requests]) == (0, [429])

@@ -119,7 +119,7 @@ class Reader:
         inbox, found = PostgresInbox(self.keyring), {}
         async with self.database.begin() as tx:
             for turn_id in turns:
-                said = await inbox.said(tx, turn_id)
+                said = await inbox.message_of(tx, turn_id)
                 found[turn_id] = ANY_MARK.findall(said.envelope.event.text) if said else []
         return found
 

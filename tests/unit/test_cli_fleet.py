@@ -178,7 +178,7 @@ def test_the_kill_switch_stops_all_calls_until_it_is_released(run: Run, database
     assert read(run("kill-switch", "status", "--json")) == second
     refused = run("fleet", "swap", "hermes", "--to", "green")
     assert refused.exit_code == 1
-    assert "paused by the kill switch until a person releases it" in refused.stderr
+    assert "paused by the kill switch until the operator releases it" in refused.stderr
     off = run("kill-switch", "off", "--by", "bob", "--json")
     assert (off.exit_code, read(off)) == (0, {"engaged": False, "capped_until": None})
     assert run("kill-switch", "off").exit_code == 0

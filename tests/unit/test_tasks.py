@@ -39,7 +39,7 @@ async def test_a_task_that_never_hears_is_left_behind_and_reported() -> None:
     task = await begun(asyncio.create_task(deaf(until_over(), 10**9), name="stubborn"))
     began = time.monotonic()
     with capture_logs() as logs:
-        await end_tasks(task, cleanup_s=0.01, longest_s=0.1)
+        await end_tasks(task, cleanup_s=0.01, max_s=0.1)
     assert (time.monotonic() - began >= 0.1, task.done()) == (True, False)
     assert logs == [{"event": "task_not_ended", "log_level": "error", "task": "stubborn", "waited_s": 0.1}]
     over.set()
@@ -93,7 +93,7 @@ async def test_a_caller_that_is_cancelled_waits_no_longer_than_one_that_is_not()
         await over.wait()
 
     task = await begun(asyncio.create_task(deaf(until_over(), 10**9)))
-    ending = asyncio.create_task(end_tasks(task, cleanup_s=0.01, longest_s=0.1))
+    ending = asyncio.create_task(end_tasks(task, cleanup_s=0.01, max_s=0.1))
     await asyncio.sleep(0)
     ending.cancel()
     with pytest.raises(asyncio.CancelledError):

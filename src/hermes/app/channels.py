@@ -187,7 +187,7 @@ def channel_sender_from(
         meter=metrics,
         clock=SystemClock(),
         timeout_s=settings.timeout_s,
-        longest_s=settings.cut_off_s - 2 * settings.timeout_s,
+        max_s=settings.cut_off_s - 2 * settings.timeout_s,
         queue_s=settings.queue_s,
         receipt_s=settings.receipt_s,
         templates={Platform.WHATSAPP: MessageTemplate(template, settings.whatsapp_template_language)} if template else {},

@@ -55,7 +55,7 @@ class RolloutStore:
     async def _copy(self, entry: RolloutEntry, source: MessageGraph) -> None:
         parts, name = self._ground.parts, self._name(entry)
         async with self._ground.database.begin() as tx:
-            found = await parts.chats.named(tx, self._account, self._user_id, name, ())
+            found = await parts.chats.find_or_begin(tx, self._account, self._user_id, name, ())
             graph = await parts.graphs.load(tx, found.session_id)
             if not len(graph):
                 replay(source, graph)

@@ -155,7 +155,7 @@ class Hermes:
         """Send what is due in a conversation."""
         await self.outbox_delivery.deliver(conversation_id)
 
-    async def news(self, conversation_id: UUID) -> None:
+    async def proactive(self, conversation_id: UUID) -> None:
         """Write what Hermes said by itself into a conversation's history."""
         await self.background_jobs.proactive.record(conversation_id)
 
@@ -191,7 +191,7 @@ class Housekeeping:
     async def sweep(self) -> None:
         hermes, parts, settings = self._hermes, self._hermes.parts, self._hermes.settings
         async with hermes.database.begin() as tx:
-            for conversation_id in await parts.outbox.stranded(tx, settings.work.stalled_after_s):
+            for conversation_id in await parts.outbox.stranded_conversations(tx, settings.work.stalled_after_s):
                 await hermes.work.defer_delivery(tx, conversation_id)
         if self._clockwork is not None:
             await self._clockwork.tick(SystemClock().now())

@@ -214,7 +214,7 @@ def services_from(
         learn=learn,
         model_s=model_s,
         tools_s=model_s + MAX_TOOL_CALLS * settings.tools.timeout_s,
-        typing=typing.shown,
+        typing=typing.show_during,
         compaction=compaction,
         per_minute=settings.inbox.per_minute,
         charges_copies=settings.credits.charge_cached,

@@ -89,7 +89,7 @@ class LocalHermes:
     async def news(self, channel: str) -> Sequence[str]:
         try:
             async with self.hermes.database.begin() as tx:
-                found = await self.hermes.parts.outbox.news(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
+                found = await self.hermes.parts.outbox.proactive_messages(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
         except PortError:
             return ()  # they are still there the next time
         self.seen = max([self.seen, *(each.id for each in found)])

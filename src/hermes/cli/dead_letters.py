@@ -113,11 +113,11 @@ def show(
             text: str | None = await letters.text(tx, number)
         except UserErased:
             text = None
-        return found[0], text, await hermes.parts.outbox.tracking.standings(tx, found[0].turn_id)
+        return found[0], text, await hermes.parts.outbox.tracking.statuses(tx, found[0].turn_id)
 
-    letter, text, standings = _in_transaction(config, read)
+    letter, text, statuses = _in_transaction(config, read)
     if is_json:
-        typer.echo(json.dumps({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in standings]}))
+        typer.echo(json.dumps({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in statuses]}))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     doubt = f", {letter.doubts} of which may have arrived" if letter.doubts else ""
@@ -132,7 +132,7 @@ def show(
         ("promised", f"{letter.promised_at:%Y-%m-%d %H:%M:%S}"),
         ("died", f"{letter.died_at:%Y-%m-%d %H:%M:%S}"),
         ("late", "yes: it was sent again once before" if letter.is_late else "no"),
-        ("the answer", ", ".join(_part_status(each) for each in standings if each.news == letter.news)),
+        ("the answer", ", ".join(_part_status(each) for each in statuses if each.news == letter.news)),
     ):
         table.add_row(name, _escape_line(value))
     Console().print(table)

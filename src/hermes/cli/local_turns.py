@@ -98,7 +98,7 @@ class NoDeferredWork:
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         pass
 
-    async def defer_news(self, tx: Transaction, conversation_id: UUID) -> None:
+    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
         pass
 
     async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:

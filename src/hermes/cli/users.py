@@ -307,7 +307,7 @@ def forget(
         # Nothing of theirs is opened: also what is damaged can be forgotten.
         async with hermes.database.begin() as tx:
             user = await _find_present_user(tx, hermes, who)
-            kept = await hermes.parts.people.kept(tx, user.id)
+            kept = await hermes.parts.people.count_data(tx, user.id)
         if is_sure:
             await forget_user(user.id, hermes.my_data)
         return user, kept

@@ -1,9 +1,10 @@
-"""Delivery: what was promised is brought to its platform, once if that can be known, and never silently given up.
+"""Delivery: an outbox message is sent to its platform, once if that can be known, and never silently given up.
 
-schedule   what follows from how a try ended: one table
-dispatch   sends one parcel, as far as that goes without a long wait
-window     whether a platform takes free text now
-pacing     how fast a chat and an account may be written to
-breaker    when a line that keeps failing is left alone
-books      what is written down about it: the journal, the credit that is given back
-receipts   what platforms tell afterwards"""
+retry_policy      what follows from how a try ended: one table
+channel_sender    sends one outbox message, as far as that goes without a long wait
+service_window    whether a platform takes free text now
+pacing            how fast Hermes may write to a chat and from an account
+breaker           when Hermes stops sending through an account that keeps failing
+settlement        what is recorded about a delivery: the journal, the credit that is given back
+receipts          applies what platforms report afterwards
+typing_indicator  shows `typing…` while an answer is made"""

@@ -1,13 +1,13 @@
-"""When a line to a platform is left alone, and when it is asked again. Values in, values out: who keeps them, and where, is a store's.
+"""When Hermes stops sending through a channel account, and when it tries again. Values in, values out: a store keeps them.
 
-                 ten failures within five minutes                        a success, of anybody
+                 ten failures within five minutes                        any send succeeds
     ┌────────┐ ─────────────────────────────────────▶ ┌──────┐       ┌────────────────────────────▶ closed
     │ closed │                                        │ open │ ─────▶ half open: one probe, the others wait
     └────────┘ ◀───────────────────────────────────── └──────┘  2 min └────────────────────────────▶ open again
-                 a success, of anybody                                   the probe fails
+                 any send succeeds                                       the probe fails
 
-Failures count one after the other: a success in between forgets them. What was under way when the breaker opened tells nothing new, unless
-it succeeds. A probe that never tells how it went is another's after a while."""
+Only failures in a row count: a success resets the count. A send that was under way when the breaker opened changes nothing if it fails. If
+a probe does not report how it ended, another send becomes the probe after 30 s."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class BreakerLimits:
     within_s: float = 300.0
     open_s: float = 120.0
     probe_s: float = 30.0
-    """How long a probe may take before somebody else gets to try. Longer than one try takes."""
+    """How long a probe may take before another send becomes the probe. Longer than one try takes."""
     stop_s: float = 300.0
-    """How long a line is left alone on which the platform does not know us."""
+    """How long nothing is sent through an account whose credentials the platform rejects."""
 
     @property
     def keep_s(self) -> float:
-        """How long a state matters at most."""
+        """How long a store must keep a state."""
         return self.within_s + max(self.open_s, self.stop_s) + self.probe_s
 
 
@@ -39,10 +39,10 @@ DEFAULT_LIMITS = BreakerLimits()
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The state of one line. Times are seconds of one clock."""
+    """The state of one channel account's breaker. Times are seconds of one clock."""
 
     failed_at: tuple[float, ...] = ()
-    """The failures since the last success, as many as it takes to open."""
+    """The times of the failures since the last success, at most as many as open the breaker."""
     open_until: float | None = None
     """None: closed."""
     probe_until: float | None = None
@@ -57,7 +57,7 @@ CLOSED = Breaker()
 
 
 def admit(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, Admission]:
-    """Whether somebody may send now."""
+    """Return whether a message may be sent now, and the new state."""
     if breaker.open_until is None:
         return breaker, Admission()
     if now < breaker.open_until:
@@ -68,12 +68,12 @@ def admit(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker,
 
 
 def record_success(breaker: Breaker) -> tuple[Breaker, BreakerChange | None]:
-    """Something was sent."""
+    """Close the breaker after a message was sent."""
     return CLOSED, BreakerChange(BreakerTransition.CLOSED) if breaker.is_open else None
 
 
 def record_failure(breaker: Breaker, now: float, limits: BreakerLimits, *, is_probe: bool) -> tuple[Breaker, BreakerChange | None]:
-    """A send failed in a way that counts."""
+    """Count a failed send, and open the breaker if there are too many."""
     if breaker.is_open:
         if not is_probe:
             return breaker, None
@@ -88,12 +88,12 @@ def record_failure(breaker: Breaker, now: float, limits: BreakerLimits, *, is_pr
 
 
 def release_probe(breaker: Breaker, *, is_probe: bool) -> Breaker:
-    """A send ended in a way that says nothing about the line: its probe is free again."""
+    """Let another send be the probe, after a send that ended in a way that says nothing about the account."""
     return replace(breaker, probe_until=None) if is_probe else breaker
 
 
 def record_unauthorized(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, BreakerChange | None]:
-    """The platform does not know us on this line."""
+    """Open the breaker after the platform rejected the account's credentials."""
     change = BreakerTransition.STAYED_OPEN if breaker.is_open else BreakerTransition.OPENED
     return open_breaker(breaker, now, limits.stop_s), BreakerChange(change, len(breaker.failed_at), limits.stop_s)
 

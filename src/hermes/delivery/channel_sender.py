@@ -1,8 +1,8 @@
-"""Bring one parcel to its platform: check, wait a little, send, look at the answer, and say what has become of it.
+"""Send one outbox message to its platform: check, wait a little, send, read the response, and return how the delivery ended.
 
-    may it go at all  →  its turn to write  →  breaker  →  send  →  what follows  →  (again)
+    may it be sent  →  pace  →  breaker  →  send  →  retry policy  →  (again)
 
-Every wait that is longer than a few seconds is left to the outbox. What follows from an outcome, `schedule` says."""
+A wait of more than a few seconds is left to the outbox. `retry_policy` decides what follows from an outcome."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ JournalEvents = list[tuple[str, Mapping[str, Any]]]
 
 
 def add_jitter(wait_s: float) -> float:
-    """Jitter, upwards only: after an outage everybody comes back at once, and nobody may come before the time that a platform stated."""
+    """Jitter, upwards only: after an outage all workers retry at once, and none may retry before the time that the platform stated."""
     return wait_s * random.uniform(1.0, 1.25)  # noqa: S311  # no secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSender:
-    """The Sender of every platform that has channels. One for each process: it knows how fast this one writes."""
+    """The OutboxSender of all platforms that have channels. One for each process: it knows how fast this process writes."""
 
     channels: Channels
     post: PlatformClient
@@ -73,70 +73,70 @@ class ChannelSender:
     clock: Clock
     timeout_s: float = 10.0
     """How long one try may take."""
-    longest_s: float = MAX_CALL_S
+    max_s: float = MAX_CALL_S
     """How long all tries of one call may take."""
     queue_s: Sequence[float] = QUEUE_WAITS_S
-    """How long a parcel waits in the queue, after its first, second, … failure."""
+    """How long a message waits in the queue, after its first, second, … failure."""
     receipt_s: float = RECEIPT_WAIT_S
-    """How long a receipt may take for what was in doubt twice, before that is given up."""
+    """How long to wait for a receipt of a message that was in doubt twice, before it is given up."""
     templates: Mapping[Platform, MessageTemplate] = field(default_factory=dict)
-    """What is sent where the window for free text is closed; nothing for a platform without one."""
+    """The template to send when the window for free text is closed. Without a template such a message is given up."""
     pacer: Pacer = field(default_factory=Pacer)
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     timer: Callable[[], float] = time.monotonic
     jitter: Callable[[float], float] = add_jitter
 
     def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
-        """The Sender's. A text that nothing is left of once it is rendered is sent as it is."""
+        """As OutboxSender.render. If rendering leaves nothing of a text, the text is sent as it is."""
         channel = self.channels.get(platform, account)
         if channel is None:
             return [text]
         return channel.render(text) or ([{"text": text}] if text.strip() else [])
 
-    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
-        """The Sender's."""
-        line = ChannelName(parcel.platform, parcel.account)
-        channel = self.channels.get(parcel.platform, parcel.account)
+    async def send(self, message: OutboxMessage) -> DeliveryResult:
+        """As OutboxSender.send."""
+        channel_name = ChannelName(message.platform, message.account)
+        channel = self.channels.get(message.platform, message.account)
         if channel is None:
-            self.alerts.alert("channel_missing", platform=str(line.platform), account=line.account)
-            return self._not_set_up(parcel)
-        ended = result_without_sending(parcel)
-        if ended is not None:
-            return ended
-        body = self._body(parcel, channel)
+            self.alerts.alert("channel_missing", platform=str(channel_name.platform), account=channel_name.account)
+            return self._not_set_up(message)
+        result = result_without_sending(message)
+        if result is not None:
+            return result
+        body = self._body(message, channel)
         if isinstance(body, DeliveryResult):
             return body
-        return await SendRound(self, line, channel, parcel).run(body)
+        return await SendRound(self, channel_name, channel, message).run(body)
 
-    async def note(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult, became: OutboxState) -> None:
-        """The Sender's."""
-        await self.settlement.note(tx, parcel, sending, became)
+    async def note(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, became: OutboxState) -> None:
+        """As OutboxSender.note."""
+        await self.settlement.note(tx, message, result, became)
 
-    def _not_set_up(self, parcel: OutboxMessage) -> DeliveryResult:
-        """The account may only be missing in this process, or until somebody looks; so it has its tries."""
-        ended = SendResult(outcome=SendOutcome.UNAUTHORIZED, detail="no channel is set up for this account")
-        if parcel.failures < len(self.queue_s):
-            return retry_result(ended, self.queue_s[parcel.failures], is_failure=True)
-        return final_result(OutboxState.DEAD, ended)
+    def _not_set_up(self, message: OutboxMessage) -> DeliveryResult:
+        """Put the message back as long as it has tries: the account may be missing only in this process, or until the operator adds it."""
+        send_result = SendResult(outcome=SendOutcome.UNAUTHORIZED, detail="no channel is set up for this account")
+        if message.failures < len(self.queue_s):
+            return retry_result(send_result, self.queue_s[message.failures], is_failure=True)
+        return final_result(OutboxState.DEAD, send_result)
 
-    def _body(self, parcel: OutboxMessage, channel: Channel) -> Mapping[str, Any] | DeliveryResult:
-        """What is sent now; or how it ended, where nothing can be."""
-        body = parcel.body
-        if isinstance(body, str):  # it was promised where the account was not set up
+    def _body(self, message: OutboxMessage, channel: Channel) -> Mapping[str, Any] | DeliveryResult:
+        """Return the body to send now; or how the delivery ends, if nothing can be sent."""
+        body = message.body
+        if isinstance(body, str):  # it was put into the outbox by a process in which the account was not set up
             rendered = channel.render(body)
             if len(rendered) != 1:
                 return final_result(
-                    OutboxState.DEAD, SendResult(outcome=SendOutcome.REJECTED, detail=f"it takes {len(rendered)} messages, not one")
+                    OutboxState.DEAD, SendResult(outcome=SendOutcome.REJECTED, detail=f"the text needs {len(rendered)} messages, not one")
                 )
             body = rendered[0]
-        if is_window_open(parcel.platform, parcel.last_inbound_at, self.clock.now()):
+        if is_window_open(message.platform, message.last_inbound_at, self.clock.now()):
             return body
-        closed = SendResult(outcome=SendOutcome.WINDOW_CLOSED, detail="nobody wrote for a day")
-        return self.as_template(parcel, channel, body) or final_result(OutboxState.DEAD, closed)
+        closed = SendResult(outcome=SendOutcome.WINDOW_CLOSED, detail="the user has not written for a day")
+        return self.as_template(message, channel, body) or final_result(OutboxState.DEAD, closed)
 
-    def as_template(self, parcel: OutboxMessage, channel: Channel, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What may be sent after the window has closed; None where there is no template, or no text to fill into it."""
-        template, text = self.templates.get(parcel.platform), str(body.get("text", ""))
+    def as_template(self, message: OutboxMessage, channel: Channel, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the body that may be sent after the window has closed; None if there is no template, or no text to fill into it."""
+        template, text = self.templates.get(message.platform), str(body.get("text", ""))
         if template is None or not text or not isinstance(channel, SupportsTemplates):
             return None
         return channel.template(template.name, template.language, text)
@@ -144,139 +144,139 @@ class ChannelSender:
 
 @dataclass(slots=True)
 class SendRound:
-    """One call of `send`: up to four tries, and where they are."""
+    """One call of `send`: up to four tries, and its state."""
 
-    dispatch: ChannelSender
-    line: ChannelName
+    sender: ChannelSender
+    channel_name: ChannelName
     channel: Channel
-    outbox_message: OutboxMessage
+    message: OutboxMessage
     events: JournalEvents = field(default_factory=list)
 
     async def run(self, body: Mapping[str, Any]) -> DeliveryResult:
-        dispatch, parcel = self.dispatch, self.outbox_message
-        began = dispatch.timer()
-        to = Destination(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to, reference=parcel.reference)
-        limits = {"timeout_s": dispatch.timeout_s, "longest_s": dispatch.longest_s}
-        receipt_s = dispatch.receipt_s if self.channel.has_receipts else 0.0
-        template = dispatch.as_template(parcel, self.channel, body)
-        tried = TriesSoFar(in_call=0, failures=parcel.failures, doubts=parcel.doubts, has_template=template is not None)
+        sender, message = self.sender, self.message
+        began = sender.timer()
+        to = Destination(channel_id=message.channel_id, thread=message.thread, reply_to=message.reply_to, reference=message.reference)
+        limits = {"timeout_s": sender.timeout_s, "max_s": sender.max_s}
+        receipt_s = sender.receipt_s if self.channel.has_receipts else 0.0
+        template = sender.as_template(message, self.channel, body)
+        tries = TriesSoFar(in_call=0, failures=message.failures, doubts=message.doubts, has_template=template is not None)
         while True:
             admission = await self._admission(to)
             if isinstance(admission, DeliveryResult):
-                return self._told(admission, to)
-            verdict = await self._try(body, to)
-            await self._tell(verdict, admission)
-            tried = replace(tried, in_call=tried.in_call + 1, spent_s=dispatch.timer() - began)
-            following = plan_retry(verdict, tried, **limits, queue_s=dispatch.queue_s, receipt_s=receipt_s)
-            match following.then:
+                return self._with_events(admission, to)
+            send_result = await self._try(body, to)
+            await self._report_to_breaker(send_result, admission)
+            tries = replace(tries, in_call=tries.in_call + 1, spent_s=sender.timer() - began)
+            plan = plan_retry(send_result, tries, **limits, queue_s=sender.queue_s, receipt_s=receipt_s)
+            match plan.then:
                 case RetryAction.AGAIN:
-                    await dispatch.pause(dispatch.jitter(following.wait_s))
+                    await sender.pause(sender.jitter(plan.wait_s))
                 case RetryAction.AS_PLAIN_TEXT:
-                    body, tried = self.channel.plain(body), replace(tried, is_plain=True)
+                    body, tries = self.channel.plain(body), replace(tries, is_plain=True)
                 case RetryAction.AS_TEMPLATE:
-                    body, tried = template or body, replace(tried, has_template=False)
+                    body, tries = template or body, replace(tries, has_template=False)
                 case RetryAction.ELSEWHERE:
-                    to, tried = replace(to, channel_id=verdict.moved_to or to.channel_id), replace(tried, has_moved=True)
+                    to, tries = replace(to, channel_id=send_result.moved_to or to.channel_id), replace(tries, has_moved=True)
                 case _:
-                    return self._told(result_of_round(verdict, following), to)
+                    return self._with_events(result_of_round(send_result, plan), to)
 
     async def _admission(self, to: Destination) -> Admission | DeliveryResult:
-        """Wait for this chat's turn, and ask the breaker; or say that it takes too long. Neither uses up a try."""
-        dispatch = self.dispatch
-        wait_s = dispatch.pacer.turn(self.line, to.channel_id, dispatch.timer(), longest_s=MAX_WAIT_S)
+        """Wait for this chat's pace, and ask the breaker; or put the message back if that takes too long. Neither uses up a try."""
+        sender = self.sender
+        wait_s = sender.pacer.turn(self.channel_name, to.channel_id, sender.timer(), max_s=MAX_WAIT_S)
         if wait_s > MAX_WAIT_S:
-            # No outcome: nothing was tried, so it does not count among those that failed.
-            return DeliveryResult(state=OutboxState.PENDING, reason="this chat is written to too fast", retry_in_s=wait_s)
+            # No outcome: nothing was tried, so it does not count as a failed send.
+            return DeliveryResult(state=OutboxState.PENDING, reason="the pace limit of the chat or account is reached", retry_in_s=wait_s)
         if wait_s:
-            await dispatch.pause(wait_s)
-        admission = await dispatch.breakers.admit(self.line)
+            await sender.pause(wait_s)
+        admission = await sender.breakers.admit(self.channel_name)
         if admission.wait_s is None:
             return admission
-        dispatch.meter.show_breaker(str(self.line.platform), self.line.account, admission.wait_s)
+        sender.meter.show_breaker(str(self.channel_name.platform), self.channel_name.account, admission.wait_s)
         waiting = SendResult(outcome=SendOutcome.SERVICE_UNAVAILABLE, detail="the breaker is open")
-        return retry_result(waiting, dispatch.jitter(admission.wait_s))
+        return retry_result(waiting, sender.jitter(admission.wait_s))
 
     async def _try(self, body: Mapping[str, Any], to: Destination) -> SendResult:
-        dispatch = self.dispatch
+        sender = self.sender
         try:
-            reply = await dispatch.post.send(self.channel.encode(body, to), timeout_s=dispatch.timeout_s)
+            reply = await sender.post.send(self.channel.encode(body, to), timeout_s=sender.timeout_s)
         except NotSent as error:
-            verdict = SendResult(outcome=SendOutcome.NETWORK_TIMEOUT, detail=str(error))
+            send_result = SendResult(outcome=SendOutcome.NETWORK_TIMEOUT, detail=str(error))
         except MaybeSent as error:
-            verdict = SendResult(outcome=SendOutcome.AMBIGUOUS, detail=str(error))
+            send_result = SendResult(outcome=SendOutcome.AMBIGUOUS, detail=str(error))
         else:
-            verdict = self.channel.classify(reply)
-        dispatch.meter.count_send(str(self.line.platform), str(verdict.outcome))
-        return verdict
+            send_result = self.channel.classify(reply)
+        sender.meter.count_send(str(self.channel_name.platform), str(send_result.outcome))
+        return send_result
 
-    async def _tell(self, verdict: SendResult, admission: Admission) -> None:
-        """Tell the breaker how a try ended, and people what the breaker does."""
-        breakers, line = self.dispatch.breakers, self.line
-        if verdict.outcome is SendOutcome.SENT:
-            changed = await breakers.succeeded(line)
-        elif verdict.outcome is SendOutcome.UNAUTHORIZED:
-            changed = await breakers.stop(line)
-        elif RETRY_RULES[verdict.outcome].counts:
-            changed = await breakers.failed(line, admission)
+    async def _report_to_breaker(self, send_result: SendResult, admission: Admission) -> None:
+        """Report to the breaker how a try ended, and to the operator how the breaker changed."""
+        breakers, channel_name = self.sender.breakers, self.channel_name
+        if send_result.outcome is SendOutcome.SENT:
+            changed = await breakers.record_success(channel_name)
+        elif send_result.outcome is SendOutcome.UNAUTHORIZED:
+            changed = await breakers.stop(channel_name)
+        elif RETRY_RULES[send_result.outcome].counts:
+            changed = await breakers.record_failure(channel_name, admission)
         else:
-            await breakers.release_probe(line, admission)
+            await breakers.release_probe(channel_name, admission)
             changed = None
         if changed is not None:
-            self._announce(changed, verdict)
+            self._announce(changed, send_result)
 
-    def _announce(self, changed: BreakerChange, verdict: SendResult) -> None:
-        dispatch, where = self.dispatch, {"platform": str(self.line.platform), "account": self.line.account}
-        dispatch.meter.show_breaker(where["platform"], where["account"], changed.wait_s)
+    def _announce(self, changed: BreakerChange, send_result: SendResult) -> None:
+        sender, where = self.sender, {"platform": str(self.channel_name.platform), "account": self.channel_name.account}
+        sender.meter.show_breaker(where["platform"], where["account"], changed.wait_s)
         if changed.change is BreakerTransition.CLOSED:
             log.info("breaker_closed", **where)
             return
-        resets_at = dispatch.clock.now() + timedelta(seconds=changed.wait_s)
+        resets_at = sender.clock.now() + timedelta(seconds=changed.wait_s)
         facts = {**where, "failures": changed.failures, "retries_in_s": round(changed.wait_s), "resets_at": resets_at.isoformat()}
         if changed.change is BreakerTransition.STAYED_OPEN:
             log.warning("breaker_stayed_open", **facts)
             return
-        event = "channel_unauthorized" if verdict.outcome is SendOutcome.UNAUTHORIZED else "breaker_opened"
-        dispatch.alerts.alert(event, **facts)
+        event = "channel_unauthorized" if send_result.outcome is SendOutcome.UNAUTHORIZED else "breaker_opened"
+        sender.alerts.alert(event, **facts)
         self.events.append((event, facts))
 
-    def _told(self, sending: DeliveryResult, to: Destination) -> DeliveryResult:
-        moved_to = to.channel_id if to.channel_id != self.outbox_message.channel_id else None
-        return replace(sending, moved_to=moved_to, events=tuple(self.events))
+    def _with_events(self, result: DeliveryResult, to: Destination) -> DeliveryResult:
+        moved_to = to.channel_id if to.channel_id != self.message.channel_id else None
+        return replace(result, moved_to=moved_to, events=tuple(self.events))
 
 
-def result_without_sending(parcel: OutboxMessage) -> DeliveryResult | None:
-    """How a parcel ends that need not, or must not, be sent; None for all others."""
-    if parcel.confirmed_by is not None:
-        arrived = SendResult(outcome=SendOutcome.SENT, message_id=parcel.confirmed_by, detail="a receipt told that it arrived")
+def result_without_sending(message: OutboxMessage) -> DeliveryResult | None:
+    """Return how the delivery ends of a message that need not, or must not, be sent; None for all others."""
+    if message.confirmed_by is not None:
+        arrived = SendResult(outcome=SendOutcome.SENT, message_id=message.confirmed_by, detail="a receipt confirms that it arrived")
         return final_result(OutboxState.SENT, arrived)
-    if parcel.doubts > MAX_DOUBTS:
-        detail = f"{parcel.doubts} tries may have arrived, and no receipt told of any"
+    if message.doubts > MAX_DOUBTS:
+        detail = f"{message.doubts} tries may have arrived, and no receipt confirms any of them"
         return final_result(OutboxState.DEAD, SendResult(outcome=SendOutcome.AMBIGUOUS, detail=detail))
-    if not parcel.is_reachable:
-        left = SendResult(outcome=SendOutcome.INVALID_RECIPIENT, detail="they left, and have not written since")
+    if not message.is_reachable:
+        left = SendResult(outcome=SendOutcome.INVALID_RECIPIENT, detail="the user left, and has not written since")
         return final_result(OutboxState.DEAD, left)
     return None
 
 
-def result_of_round(verdict: SendResult, following: RetryPlan) -> DeliveryResult:
-    """What the last try of a round comes to."""
-    is_doubtful = verdict.outcome is SendOutcome.AMBIGUOUS
-    if following.then is RetryAction.LATER:
-        return retry_result(verdict, following.wait_s, is_failure=not is_doubtful, is_doubtful=is_doubtful)
+def result_of_round(send_result: SendResult, plan: RetryPlan) -> DeliveryResult:
+    """Return the delivery result after the last try of a round."""
+    is_doubtful = send_result.outcome is SendOutcome.AMBIGUOUS
+    if plan.then is RetryAction.LATER:
+        return retry_result(send_result, plan.wait_s, is_failure=not is_doubtful, is_doubtful=is_doubtful)
     ends = {RetryAction.DONE: OutboxState.SENT, RetryAction.GIVE_UP: OutboxState.DEAD}
-    return replace(final_result(ends[following.then], verdict), is_doubtful=is_doubtful)
+    return replace(final_result(ends[plan.then], send_result), is_doubtful=is_doubtful)
 
 
-def retry_result(verdict: SendResult, retry_in_s: float, *, is_failure: bool = False, is_doubtful: bool = False) -> DeliveryResult:
+def retry_result(send_result: SendResult, retry_in_s: float, *, is_failure: bool = False, is_doubtful: bool = False) -> DeliveryResult:
     return DeliveryResult(
         state=OutboxState.PENDING,
-        outcome=verdict.outcome,
-        reason=verdict.detail,
+        outcome=send_result.outcome,
+        reason=send_result.detail,
         retry_in_s=retry_in_s,
         is_failure=is_failure,
         is_doubtful=is_doubtful,
     )
 
 
-def final_result(state: OutboxState, verdict: SendResult) -> DeliveryResult:
-    return DeliveryResult(state=state, outcome=verdict.outcome, reason=verdict.detail, message_id=verdict.message_id)
+def final_result(state: OutboxState, send_result: SendResult) -> DeliveryResult:
+    return DeliveryResult(state=state, outcome=send_result.outcome, reason=send_result.detail, message_id=send_result.message_id)

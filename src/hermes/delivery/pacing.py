@@ -1,4 +1,4 @@
-"""How fast one chat, and one account over all its chats, may be written to. Within this process: platforms say the rest themselves."""
+"""How fast Hermes may write to one chat, and from one account over all its chats. Counted per process; the platform refuses the rest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hermes.ports.breakers import ChannelName
 from hermes.turn import Platform
 
 MAX_KNOWN_CHATS = 10_000
-"""Chats whose pace is remembered; those that may be written to at once again are forgotten beyond that."""
+"""Chats whose pace is remembered. Above this number, chats that have rested fully are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendPace:
-    """One message every so often, and some at once after a rest."""
+    """One message per interval, and a burst after a rest."""
 
     every_s: float
     burst: int = 1
@@ -25,7 +25,7 @@ CHAT_PACES: Mapping[Platform, SendPace] = {
     Platform.WHATSAPP: SendPace(6.0, burst=45),
 }
 TELEGRAM_GROUP_PACE = SendPace(3.0)
-"""Twenty a minute."""
+"""Twenty messages a minute."""
 ACCOUNT_PACES: Mapping[Platform, SendPace] = {
     Platform.TELEGRAM: SendPace(1 / 30, burst=30),
     Platform.WHATSAPP: SendPace(1 / 80, burst=80),
@@ -35,17 +35,17 @@ ACCOUNT_PACES: Mapping[Platform, SendPace] = {
 
 @dataclass(slots=True)
 class Pacer:
-    """Gives out turns to write."""
+    """Decides when the next message to a chat may be sent."""
 
     known: dict[tuple[ChannelName, str], float] = field(default_factory=dict)
-    """When each chat, and under the empty name each account, will have rested fully."""
+    """When each chat, and each account under the empty chat id, will have rested fully."""
 
-    def turn(self, line: ChannelName, channel_id: str, now: float, *, longest_s: float) -> float:
-        """Return how long to wait before writing to a chat; the turn is taken unless that is longer than `longest_s`. `now` in seconds."""
-        wanted = [(key, pace) for key, pace in paces_of(line, channel_id) if pace is not None]
-        wait_s = max((self._wait_s(key, pace, now) for key, pace in wanted), default=0.0)
-        if wait_s <= longest_s:
-            for key, pace in wanted:
+    def turn(self, channel_name: ChannelName, channel_id: str, now: float, *, max_s: float) -> float:
+        """Return how long to wait before writing to a chat. Counts the message unless the wait is longer than `max_s`. `now` in seconds."""
+        paces = [(key, pace) for key, pace in paces_of(channel_name, channel_id) if pace is not None]
+        wait_s = max((self._wait_s(key, pace, now) for key, pace in paces), default=0.0)
+        if wait_s <= max_s:
+            for key, pace in paces:
                 self.known[key] = max(self.known.get(key, now), now) + pace.every_s
             self._forget(now)
         return wait_s
@@ -58,8 +58,8 @@ class Pacer:
             self.known = {key: rested_at for key, rested_at in self.known.items() if rested_at > now}
 
 
-def paces_of(line: ChannelName, channel_id: str) -> list[tuple[tuple[ChannelName, str], SendPace | None]]:
-    """What applies to a chat: its own pace, and the account's."""
-    is_group = line.platform is Platform.TELEGRAM and channel_id.startswith("-")
-    chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(line.platform)
-    return [((line, channel_id), chat), ((line, ""), ACCOUNT_PACES.get(line.platform))]
+def paces_of(channel_name: ChannelName, channel_id: str) -> list[tuple[tuple[ChannelName, str], SendPace | None]]:
+    """Return the paces that apply to a chat: its own, and the account's."""
+    is_group = channel_name.platform is Platform.TELEGRAM and channel_id.startswith("-")
+    chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(channel_name.platform)
+    return [((channel_name, channel_id), chat), ((channel_name, ""), ACCOUNT_PACES.get(channel_name.platform))]

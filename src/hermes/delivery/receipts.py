@@ -1,4 +1,4 @@
-"""What platforms tell after a message was sent: how far it came, who left, who has another id now."""
+"""Apply what platforms report after a message was sent: how far it came, which users left, which ids changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PER_TIDY = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptHandler:
-    """Applies what was heard. Everything may come twice, and in any order."""
+    """Applies receipts and other reports of platforms. Each may come twice, and in any order."""
 
     transactions: Transactions
     tracking: DeliveryTracking
@@ -29,20 +29,20 @@ class ReceiptHandler:
     settlement: SettlementWriter
     meter: SendMeter
 
-    async def apply(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
-        """Apply one thing, in a transaction of its own. Raises StoreUnavailable; then the platform is to tell it again."""
+    async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
+        """Apply one event, in a transaction of its own. Raises StoreUnavailable; then the platform should send the event again."""
         async with self.transactions.begin() as tx:
-            match happening:
+            match event:
                 case DeliveryReceipt():
-                    await self._receive(tx, platform, account, happening)
+                    await self._receive(tx, platform, account, event)
                 case ReachabilityChanged():
-                    await self.tracking.reach(tx, account, platform, happening.sender_id, is_reachable=happening.is_reachable)
+                    await self.tracking.set_reachable(tx, account, platform, event.sender_id, is_reachable=event.is_reachable)
                 case IdChanged():
-                    await self.tracking.move(tx, account, platform, happening.old, happening.new)
+                    await self.tracking.move(tx, account, platform, event.old, event.new)
 
     async def tidy(self) -> None:
-        """Apply what came a moment too early, list what an earlier version left in doubt, and throw away dead letters that were kept long
-        enough. For now and then; safe to cut off."""
+        """Apply receipts that came a moment too early, make dead letters of messages that an earlier version left in doubt, and delete dead
+        letters that were kept long enough. Call it now and then; safe to cut off."""
         for _ in range(MAX_PER_TIDY):
             async with self.transactions.begin() as tx:
                 found = await self.tracking.take_early_receipt(tx)
@@ -71,4 +71,4 @@ class ReceiptHandler:
         self.meter.count_send(str(platform), str(letter.outcome))
         await self.settlement.note_death(tx, letter)
         if letter.outcome is SendOutcome.INVALID_RECIPIENT:
-            await self.tracking.reach(tx, account, platform, letter.channel_id, is_reachable=False, since=letter.promised_at)
+            await self.tracking.set_reachable(tx, account, platform, letter.channel_id, is_reachable=False, since=letter.promised_at)

@@ -1,19 +1,19 @@
 """What follows from how a try ended. One table and one function; no clock, no store, no network.
 
-    outcome               tried again            counts for the breaker   otherwise
-    sent                  -                      resets it
+    outcome               tried again             counts for the breaker  remark
+    sent                  -                       resets it
     rate_limited          when the platform says  no
     service_unavailable   yes                     yes
     network_timeout       yes                     yes                     proven not sent
     ambiguous             once                    yes                     it may have arrived: a second doubt waits for a receipt
-    unauthorized          no                      no                      the line is stopped
-    invalid_recipient     no                      no                      they are unreachable until they write again
-    window_closed         once, as a template     no                      where one is set
+    unauthorized          no                      no                      the breaker opens at once
+    invalid_recipient     no                      no                      the user is unreachable until they write again
+    window_closed         once, as a template     no                      if a template is set
     rejected              once, as plain text     no
 
-What was in doubt twice is not sent again: where the platform tells what became of messages, a receipt has a minute to come, and otherwise
-it is given up. A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and
-then given up. No call sleeps for longer than ten seconds: what has to wait longer, waits in the queue."""
+A message that was in doubt twice is not sent again: if the platform sends receipts, a receipt has a minute to come; otherwise the message
+is given up. A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and
+then the message is given up. No call sleeps for longer than ten seconds: longer waits are left to the queue."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from hermes.ports.channels import SendOutcome, SendResult
 RETRY_WAITS_S = (0.0, 1.0, 3.0, 9.0)
 """Before the first, second, … try of one call."""
 QUEUE_WAITS_S = (60.0, 300.0, 1_500.0)
-"""Before the parcel is taken out again, after its first, second and third failure."""
+"""Before the message is taken again, after its first, second and third failure."""
 MAX_WAIT_S = 10.0
-"""What waits longer does so in the queue."""
+"""A longer wait is left to the queue."""
 MAX_CALL_S = 100.0
-"""No try begins that could end later than this: the outbox gives a parcel to somebody else after two minutes."""
+"""No try begins that could end later than this: after two minutes the outbox gives the message to another worker."""
 RECEIPT_WAIT_S = 60.0
 """How long a receipt may take, after the last try that may have arrived."""
 MAX_DOUBTS = 1
-"""How often something is sent again that may have arrived."""
+"""How often a message that may have arrived is sent again."""
 
 
 class RetryAction(StrEnum):
-    """What to do next with a parcel."""
+    """What to do next with a message."""
 
     DONE = "done"
     AGAIN = "again"
@@ -46,9 +46,9 @@ class RetryAction(StrEnum):
     AS_PLAIN_TEXT = "as_plain_text"
     AS_TEMPLATE = "as_template"
     ELSEWHERE = "elsewhere"
-    """At once, to where the channel has moved."""
+    """At once, to the channel's new id."""
     LATER = "later"
-    """Put back: that is a failure, or a doubt."""
+    """Put back: this counts as a failure, or as a doubt."""
     GIVE_UP = "give_up"
 
 
@@ -76,7 +76,7 @@ RETRY_RULES: Mapping[SendOutcome, RetryRule] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriesSoFar:
-    """What was tried with a parcel so far, with the try that has just ended."""
+    """What was tried with a message so far, the try that has just ended included."""
 
     in_call: int
     """Tries of this call."""
@@ -88,7 +88,7 @@ class TriesSoFar:
     """Earlier tries that may have arrived."""
     is_plain: bool = False
     has_template: bool = False
-    """There is a template to send instead, and it was not tried."""
+    """There is a template to send instead, and it was not tried yet."""
     has_moved: bool = False
 
 
@@ -99,48 +99,48 @@ class RetryPlan:
 
 
 def plan_retry(
-    verdict: SendResult,
-    tried: TriesSoFar,
+    send_result: SendResult,
+    tries: TriesSoFar,
     *,
     timeout_s: float = 10.0,
-    longest_s: float = MAX_CALL_S,
+    max_s: float = MAX_CALL_S,
     queue_s: Sequence[float] = QUEUE_WAITS_S,
     receipt_s: float = 0.0,
 ) -> RetryPlan:
-    """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again;
-    `receipt_s`, how long a receipt may take, and 0 where the platform sends none."""
-    rule, has_time = RETRY_RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
-    if verdict.outcome is SendOutcome.SENT:
+    """Return what to do next. `timeout_s` is how long the next try may take, `max_s` all of them; `queue_s`, after which waits the queue
+    tries again; `receipt_s`, how long a receipt may take, and 0 if the platform sends none."""
+    rule, has_time = RETRY_RULES[send_result.outcome], tries.spent_s + timeout_s <= max_s
+    if send_result.outcome is SendOutcome.SENT:
         return RetryPlan(RetryAction.DONE)
-    if has_time and (then := other_way(verdict, tried)) is not None:
+    if has_time and (then := other_way(send_result, tries)) is not None:
         return RetryPlan(then)
-    if verdict.outcome is SendOutcome.AMBIGUOUS:
-        if tried.doubts < MAX_DOUBTS:
+    if send_result.outcome is SendOutcome.AMBIGUOUS:
+        if tries.doubts < MAX_DOUBTS:
             return RetryPlan(RetryAction.LATER, queue_s[0])
         return RetryPlan(RetryAction.LATER, receipt_s) if receipt_s else RetryPlan(RetryAction.GIVE_UP)
     if rule.is_retried:
-        return retry_or_queue(verdict, tried, longest_s - timeout_s, queue_s)
+        return retry_or_queue(send_result, tries, max_s - timeout_s, queue_s)
     return RetryPlan(RetryAction.GIVE_UP)
 
 
-def other_way(verdict: SendResult, tried: TriesSoFar) -> RetryAction | None:
-    """How else it may go, at once: each way is gone once."""
-    if verdict.moved_to is not None and not tried.has_moved:
+def other_way(send_result: SendResult, tries: TriesSoFar) -> RetryAction | None:
+    """Return another way to send the message at once, if there is one. Each way is tried once."""
+    if send_result.moved_to is not None and not tries.has_moved:
         return RetryAction.ELSEWHERE
-    if verdict.outcome is SendOutcome.REJECTED and verdict.plain_might_help and not tried.is_plain:
+    if send_result.outcome is SendOutcome.REJECTED and send_result.plain_might_help and not tries.is_plain:
         return RetryAction.AS_PLAIN_TEXT
-    if verdict.outcome is SendOutcome.WINDOW_CLOSED and tried.has_template:
+    if send_result.outcome is SendOutcome.WINDOW_CLOSED and tries.has_template:
         return RetryAction.AS_TEMPLATE
     return None
 
 
-def retry_or_queue(verdict: SendResult, tried: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
-    """What is proven not sent: soon, if that is soon enough for the platform and for us; else from the queue, as long as it has tries."""
-    stated_s = verdict.retry_after_s or 0.0
-    if tried.in_call < len(RETRY_WAITS_S):
-        wait_s = max(RETRY_WAITS_S[tried.in_call], stated_s)
-        if wait_s <= MAX_WAIT_S and tried.spent_s + wait_s <= latest_s:
+def retry_or_queue(send_result: SendResult, tries: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
+    """For a message proven not sent: retry in this call if the wait is short enough; otherwise from the queue, while it has tries."""
+    stated_s = send_result.retry_after_s or 0.0
+    if tries.in_call < len(RETRY_WAITS_S):
+        wait_s = max(RETRY_WAITS_S[tries.in_call], stated_s)
+        if wait_s <= MAX_WAIT_S and tries.spent_s + wait_s <= latest_s:
             return RetryPlan(RetryAction.AGAIN, wait_s)
-    if tried.failures < len(queue_s):
-        return RetryPlan(RetryAction.LATER, max(queue_s[tried.failures], stated_s))
+    if tries.failures < len(queue_s):
+        return RetryPlan(RetryAction.LATER, max(queue_s[tries.failures], stated_s))
     return RetryPlan(RetryAction.GIVE_UP)

@@ -1,7 +1,7 @@
-"""The customer service window: some platforms take free text only within a day of somebody's last message.
+"""The customer service window: some platforms take free text only within a day of the user's last message.
 
-A reply that waited in the queue may have fallen out of it. What the platform itself says afterwards stands all the same: its clock is not
-ours, and a message may have reached us late."""
+A reply that waited in the queue may be too late for it. The platform's own answer decides: its clock is not ours, and the user's message
+may have reached Hermes late."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SERVICE_WINDOWS: Mapping[Platform, timedelta] = {Platform.WHATSAPP: timedelta(ho
 
 @dataclass(frozen=True, slots=True)
 class MessageTemplate:
-    """An approved message with one variable, for what is to be said outside the window."""
+    """An approved message with one variable, for texts outside the window."""
 
     name: str
     language: str = "en"
 
 
 def is_window_open(platform: Platform, last_inbound_at: datetime | None, now: datetime) -> bool:
-    """Whether free text may be sent now. A platform without a window is always open; nobody who never wrote has one."""
+    """Whether free text may be sent now. A platform without a window is always open; a user who never wrote has no open window."""
     window = SERVICE_WINDOWS.get(platform)
     if window is None:
         return True

@@ -1,8 +1,8 @@
-"""Who answers: agents, the adapter that each one speaks through, and every change of it.
+"""Agents, the adapter that each agent answers through, and every change of it.
 
-An adapter is a model of the catalogue by its logical name (`claude-sonnet`, `claude_local`, `scripted`). The pointer to it is a row, so
-that every process follows; it moves by compare-and-set on an epoch, so that two who move it at once do not cross; and it never moves
-without an event in the same transaction."""
+An adapter is a model of the catalogue by its logical name (`claude-sonnet`, `claude_local`, `scripted`). The agent's pointer to its adapter
+is a row, so that every process follows it. It moves by compare-and-set on an epoch, so that of two moves at the same time one is refused.
+Every move adds an event in the same transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.ports.errors import PortError
 from hermes.ports.transactions import Transaction
 
 DEFAULT_AGENT = "hermes"
-"""The agent that answers where nobody else was chosen. Always there."""
+"""The agent that answers where no other agent was chosen. It always exists."""
 
 
 class Tone(StrEnum):
@@ -32,25 +32,25 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """Somebody who answers."""
+    """A named answerer of messages, with its tone, its model and its accounts."""
 
     name: str
     tone: Tone = Tone.FRIENDLY
     role: str = ""
     tier: str | None = None
-    """The tier it answers with; None: that of the user who asks."""
+    """The tier it answers with; None: the tier of the user who asks."""
     adapter: str | None = None
-    """The model it speaks through; None: the tier's own chain."""
+    """The model it answers through; None: the tier's own chain."""
     cwd: str | None = None
-    """Where its adapter works, for adapters that work in a folder."""
+    """The folder of its adapter, for adapters that work in a folder."""
     epoch: int = 0
     """How often its adapter or folder was changed."""
     accounts: tuple[str, ...] = ()
-    """Where it answers, in alphabetical order."""
+    """The accounts it answers on, in alphabetical order."""
 
 
 class FleetEventKind(StrEnum):
-    """What became of a swap."""
+    """How a swap of adapters ended."""
 
     ADAPTER_SWAPPED = "adapter_swapped"
     ADAPTER_ROLLED_BACK = "adapter_rolled_back"
@@ -59,13 +59,13 @@ class FleetEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapReason:
-    """Why a pointer moves, or does not. Repeated with the same id, it is the same change."""
+    """Why a pointer moves, or stays. Two with the same id are the same change."""
 
     kind: FleetEventKind
     by: str
     reason: str = ""
     checks: Sequence[BackendFinding] = ()
-    """What the health check of the new adapter said."""
+    """What the health check of the new adapter found."""
     id: UUID = field(default_factory=uuid4)
 
 
@@ -79,7 +79,7 @@ class FleetEvent:
     old: str | None
     """The adapter before; None: the tier's own chain."""
     new: str | None
-    """The adapter after, or for a refused one the adapter that was wanted."""
+    """The adapter after; for a refused swap, the adapter that was asked for."""
     reason: str
     by: str
     checks: Sequence[BackendFinding]
@@ -89,20 +89,20 @@ class FleetEvent:
 
 
 class AgentChanged(PortError):
-    """Somebody else pointed this agent elsewhere meanwhile; nothing was changed."""
+    """This agent was pointed at another adapter meanwhile; nothing was changed."""
 
 
 class Agents(Protocol):
-    """Agents and their adapters. Fails closed; whoever answers goes by the pointers that were read last."""
+    """Agents and their adapters. Fails closed; a running process answers by the pointers that it read last."""
 
     async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
-        """Make an agent, and let it answer on its accounts, where another one may have answered until now.
+        """Create an agent, and let it answer on its accounts in place of the agents that answered there.
 
-        Returns the agent of that name and whether it is new; one that was there stays as it is, accounts included."""
+        Returns the agent of that name and whether it is new; an agent that exists stays as it is, accounts included."""
         ...
 
     async def get(self, tx: Transaction, name: str) -> Agent:
-        """Return an agent; raise NotThere."""
+        """Return an agent; raise NotFound."""
         ...
 
     async def list(self, tx: Transaction) -> Sequence[Agent]:
@@ -112,15 +112,15 @@ class Agents(Protocol):
     async def point(
         self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
-        """Move an agent's pointer and add the event; return the agent as that leaves it.
+        """Move an agent's pointer and add the event; return the agent after the move.
 
-        Raises PointerMoved when its epoch is another one than expected; NotThere. Repeating it changes nothing and returns the same."""
+        Raises NotFound, and AgentChanged if the epoch is not `expected_epoch`. Repeating it changes nothing and returns the same."""
         ...
 
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
-        """Add an event without moving the pointer: `adapter` was wanted and is not in place. Repeating it changes nothing; NotThere."""
+        """Add an event without moving the pointer: `adapter` was refused. Raises NotFound. Repeating it changes nothing."""
         ...
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
-        """Return what happened to an agent, or to all of them, the newest first."""
+        """Return the events of one agent, or of all agents, the newest first."""
         ...

@@ -1,4 +1,4 @@
-"""What a person should look at now."""
+"""Alerts: facts that the operator should look at now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Alerts(Protocol):
-    """Calls for a person. Never on the message path: it neither raises nor waits for anybody."""
+    """Alerts the operator. Never on the message path: it neither raises nor waits."""
 
     def alert(self, event: str, **facts: object) -> None:
         """Report a fact in the past tense with its numbers; no message text, no secrets."""

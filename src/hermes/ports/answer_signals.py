@@ -1,4 +1,4 @@
-"""Telling whoever waits that an answer is there. Speed only: the answer itself is in the outbox."""
+"""Signals that wake the process that waits for a turn's answer. They only save time: the answer itself is in the outbox."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from uuid import UUID
 
 
 class AnswerSignal(Protocol):
-    """Rings when something happened to the turn."""
+    """The signals of one turn, for one listener."""
 
-    async def ring(self, timeout_s: float) -> bool:
-        """Wait for the next ring; False when none came in time."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next signal; False if none came in time."""
         ...
 
 
 class AnswerSignals(Protocol):
-    """Bells between processes. Fails open: without them, whoever waits looks again by themselves."""
+    """Signals between processes. Fails open: without them, the waiting process looks into the outbox now and then."""
 
     async def announce(self, turn_id: UUID) -> None:
-        """Ring for the turn's answer. Never raises."""
+        """Signal that the turn's answer is in the outbox. Never raises."""
         ...
 
     def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
-        """Hear the rings of a turn from now on. Never raises; a bell that cannot be heard just never rings."""
+        """Receive the signals of a turn from now on. Never raises; while the store is down, no signal comes."""
         ...

@@ -1,4 +1,4 @@
-"""Keys that let programs in, and the promise that a repeated request is answered once."""
+"""API keys, and idempotency keys, with which a repeated request is answered once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from hermes.ports.transactions import Transaction
 
 KEY_SCOPES = ("messages", "completions", "users")
-"""What a key may open: messages and their news, the door for OpenAI clients, and what is kept of users."""
+"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class ApiKey:
     name: str
     account: str
     prefix: str
-    """The first characters, to recognise it by."""
+    """The first characters, by which the operator recognises it."""
     tier: str | None
-    """What its callers get of models and tokens; None for the tier of the settings."""
+    """The tier of its callers: which models and how many tokens they get. None: the tier of the settings."""
     trains: bool
-    """Whether what is said through it may be used for training."""
+    """Whether messages sent with it may be used for training."""
     scopes: Sequence[str] | None
-    """What it opens, of DOORS; None: everything."""
+    """Which of KEY_SCOPES it has; None: all."""
     channels: Sequence[str] | None
     """The conversations that it may write to and read; None: all of its account."""
     created_at: datetime
@@ -50,33 +50,33 @@ class ApiKeys(Protocol):
         doors: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key; the second value is the secret, shown this once."""
+        """Create a key; the second value is the secret, which is returned only this once."""
         ...
 
     async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
-        """Return the keys with these secrets, by secret; without those that are not known or were revoked.
+        """Return the keys with these secrets, by secret, without unknown and revoked ones.
 
-        Notes that they were used, unless another transaction has them locked: nothing waits for that."""
+        Notes that they were used, except for keys that another transaction has locked: it does not wait for a lock."""
         ...
 
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:
         """Return all keys, the newest first."""
         ...
 
-    async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
-        """Revoke a key by id, name or prefix; raise NotThere when none or several match. Repeating it changes nothing."""
+    async def revoke(self, tx: Transaction, identifier: str) -> ApiKey:
+        """Revoke a key by id, name or prefix; raise NotFound if none or several match. Repeating it changes nothing."""
         ...
 
 
 class IdempotencyKeys(Protocol):
-    """What `Idempotency-Key` promises: the same key and body give the same turn, for 24 h, per API key. Fails closed."""
+    """The values of `Idempotency-Key`: for 24 h and per API key, the same value with the same body gives the same turn. Fails closed."""
 
     async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:
-        """Tie a key to a turn, and return the turn that it is tied to: the given one, or the one of the first request.
+        """Tie an idempotency key to a turn, and return the turn that it is tied to: this one, or the one of the first request.
 
-        Raises KeyReused when the first request had another digest."""
+        Raises IdempotencyKeyReused if the first request had another digest."""
         ...
 
     async def clean(self, tx: Transaction) -> int:
-        """Forget the keys that are older than 24 h (a setting); return how many."""
+        """Delete the idempotency keys that are older than 24 h (a setting); return how many."""
         ...

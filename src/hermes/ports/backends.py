@@ -1,17 +1,17 @@
-"""Models: what is asked, what comes back, and how it can fail. The same for every vendor.
+"""Requests to models, their answers, and how they can fail. The same for every vendor.
 
 Messages and tools are in the form of the message graph: OpenAI's chat messages (`role`, `content`, `tool_calls` with arguments as a JSON
-string, `role: tool` with `tool_call_id`, `reasoning`), tools as `{"type": "function", "function": {…}}`. What a vendor wants instead is its
-backend's business.
+string, `role: tool` with `tool_call_id`, `reasoning`), tools as `{"type": "function", "function": {…}}`. Each backend translates them into
+its vendor's form.
 
     BackendError
-    ├── Overloaded          5xx, 529: somebody else may have room              → next backend
+    ├── Overloaded          5xx, 529: another vendor may have capacity         → next backend
     ├── RateLimited         429; says how long to wait, where it is known      → next backend
     ├── Unreachable         no connection, or no answer in time                → next backend
     ├── Garbled             a success that makes no sense: empty, HTML, no choice → next backend
     ├── Unauthorized        401, 402, 403, 404: key, bill, or no such model    → next backend, and an alert
     ├── ContextTooLong      the prompt does not fit this model                 → next backend
-    ├── Unsupported         something in it that this model does not take      → next backend
+    ├── Unsupported         the request has a part that this model rejects     → next backend
     ├── BadRequest          400, 413: the same everywhere                      → no further backend
     └── CutShort            the stream broke after text had come               → no further backend; carries the text and the usage
 """
@@ -43,18 +43,18 @@ class ModelRequest:
     wants_tokens: bool = False
     """Ask for token ids and logprobs, where the server has them."""
     user: str | None = None
-    """An opaque name of the end user, for vendors that want one against abuse. Never a phone number."""
+    """An opaque name of the end user, for vendors that ask for one to detect abuse. Never a phone number."""
     cwd: Path | None = None
     """The folder in which a backend that is a program runs; None leaves it to the backend. No other backend reads it."""
 
     @property
     def needs_tools(self) -> bool:
-        """With tools, or with their traces in the history: a backend without tools cannot take it."""
+        """Whether it has tools, or tool calls in its history: a backend without tools cannot take it."""
         return bool(self.tools) or any(message.get("tool_calls") or message.get("role") == "tool" for message in self.messages)
 
     @property
     def needs_vision(self) -> bool:
-        """With an image somewhere in the messages."""
+        """Whether one of the messages has an image."""
         parts = (part for message in self.messages if isinstance(message.get("content"), list | tuple) for part in message["content"])
         return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
 
@@ -71,7 +71,7 @@ class Usage:
     """Of `tokens_in`, written to it for 5 minutes."""
     cache_write_1h: int = 0
     is_estimated: bool = False
-    """The vendor did not say; this is our upper bound."""
+    """The vendor gave no counts; these are upper bounds that Hermes computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Completion:
     message: ChatMessage
     """The assistant's message in the form of the message graph, with `reasoning` where the model gave any.
 
-    What a vendor wants back unchanged on the next round is a field beside it (`thinking_blocks`); no other vendor is sent it."""
+    What a vendor wants back unchanged in the next request is a field beside it (`thinking_blocks`). It is sent to no other vendor."""
     finish_reason: str
     """`stop`, `length`, `tool_calls`, `content_filter` or `refusal`."""
     usage: Usage
@@ -90,15 +90,15 @@ class Completion:
     request_digest: str
     """SHA-256 of the encoded request."""
     is_reasoning_sent: bool = False
-    """Whether earlier reasoning in the messages went along. Most servers take none."""
+    """Whether the request included the earlier reasoning in the messages. Most servers take none."""
     raw_text: str | None = None
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What else is worth keeping: the vendor's id of the answer, its service tier, blocks that nobody here knows.
+    """What else is worth keeping: the vendor's id of the answer, its service tier, content blocks that Hermes does not know.
 
-    Under LOGPROBS what the server says of each token, where the caller asked for it with `sampling={"logprobs": True}`."""
+    Under LOGPROBS the server's entry for each token, if the caller asked for it with `sampling={"logprobs": True}`."""
 
 
 LOGPROBS = "logprob_entries"
@@ -142,9 +142,9 @@ class Capabilities:
     prefill: bool = False
     """May continue an assistant message."""
     thinking: bool = False
-    """Thinks before it answers, unless told not to."""
+    """Thinks before it answers, unless the request turns it off."""
     context: int | None = None
-    """Tokens of prompt and answer together; None where nobody knows."""
+    """Tokens of prompt and answer together; None if unknown."""
     cache_floor: int | None = None
     """The shortest prompt that its vendor caches, in tokens."""
 
@@ -168,12 +168,12 @@ class BackendFinding:
 
 
 class Backend(Protocol):
-    """A place where models are. Does what it is told once: no retries, no failover, no budget; the gateway does those."""
+    """A server or program that runs models. It tries each request once: no retries, no failover, no budget; the gateway does those."""
 
     name: str
 
     def capabilities(self, model: str) -> Capabilities:
-        """What a model of this backend can do."""
+        """Return what a model of this backend can do."""
         ...
 
     def supports_tools(self, model: str) -> bool:
@@ -181,27 +181,28 @@ class Backend(Protocol):
         ...
 
     def answers_as(self, model: str) -> str:
-        """Name what answers when this model is asked for: the model itself, or what is there under every name (a script, local weights).
+        """Return the name of what answers a request for this model: the model itself, or what answers to every name (a script, local
+        weights).
 
-        Streams and answers that broke off say it; a whole answer says what the server called itself."""
+        Streams and answers that broke off are recorded under it; a whole answer is recorded under the name that the server gave."""
         ...
 
-    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, request: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         """Return the whole answer; raise a BackendError."""
         ...
 
-    def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
+    def stream(self, request: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
         """Yield deltas as they come, and last of all the whole answer. Raises a BackendError before the first delta, CutShort after it.
 
-        Close it (`aclosing`) to give up: the connection ends with it."""
+        To give up, close it (`aclosing`): that also closes the connection."""
         ...
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
-        """Say what is wrong with it; no finding of level ERROR means that it can be used. Never raises."""
+        """Return what is wrong with the backend. Without a finding of level ERROR it can be used. Never raises."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and processes."""
+        """Close connections and end processes."""
         ...
 
 
@@ -217,7 +218,7 @@ class BackendError(Exception):
 
 
 class Overloaded(BackendError):
-    """The vendor has no room, or failed by itself."""
+    """The vendor has no capacity, or had an error of its own."""
 
 
 class RateLimited(BackendError):
@@ -235,9 +236,9 @@ class RateLimited(BackendError):
     ) -> None:
         super().__init__(message, backend=backend, model=model, status=status)
         self.retry_after_s = retry_after_s
-        """As the vendor says; None where it does not, or where waiting does not help before the month ends."""
+        """As the vendor says; None if it does not say, or if no wait helps before the month ends."""
         self.is_exhausted = is_exhausted
-        """A spending limit or a quota is used up: only a person can help, so ask no more and say so."""
+        """A spending limit or a quota is used up. Only the operator can help, so the caller repeats nothing and says so."""
 
 
 class Unreachable(BackendError):
@@ -245,7 +246,7 @@ class Unreachable(BackendError):
 
 
 class Garbled(BackendError):
-    """A success that makes no sense."""
+    """The response says success, but it is empty or unreadable."""
 
 
 class Unauthorized(BackendError):
@@ -257,7 +258,7 @@ class ContextTooLong(BackendError):
 
 
 class Unsupported(BackendError):
-    """The request holds something that this model does not take."""
+    """The request has a part that this model does not take."""
 
 
 class BadRequest(BackendError):
@@ -267,11 +268,11 @@ class BadRequest(BackendError):
 
 
 class CutShort(BackendError):
-    """The answer broke off after some of it had been seen."""
+    """The answer broke off after the caller had received a part of it."""
 
     fails_over = False
 
     def __init__(self, message: str, *, backend: str, model: str, partial: ChatMessage, usage: Usage) -> None:
         super().__init__(message, backend=backend, model=model)
         self.partial, self.usage = partial, usage
-        """What had come, and what will be billed for it."""
+        """The part that came, and the usage that will be billed for it."""

@@ -1,4 +1,4 @@
-"""Breakers: a line to a platform that keeps failing is left alone for a while, and then asked once whether it works again."""
+"""Breakers: while sends through a channel account keep failing, Hermes stops sending for a while, and then tries one message as a probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes.turn import Platform
 
 @dataclass(frozen=True, slots=True)
 class ChannelName:
-    """One account at one platform. What fails on one line says nothing about another."""
+    """One account at one platform. Failures of one account say nothing about another."""
 
     platform: Platform
     account: str
@@ -25,9 +25,9 @@ class Admission:
     """Whether to send now."""
 
     wait_s: float | None = None
-    """None: go on. Else nothing may be sent for so long."""
+    """None: send now. Otherwise nothing may be sent for so long."""
     is_probe: bool = False
-    """This send finds out whether the line works again; nobody else sends meanwhile. It is to be told how that went."""
+    """This send finds out whether the account works again; all other sends wait. The sender must report how it ended."""
 
 
 class BreakerTransition(StrEnum):
@@ -41,7 +41,7 @@ class BreakerTransition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerChange:
-    """A breaker that changed, and what holds now."""
+    """How a breaker changed, and its state now."""
 
     change: BreakerTransition
     failures: int = 0
@@ -50,26 +50,28 @@ class BreakerChange:
 
 
 class Breakers(Protocol):
-    """The breakers of all lines, shared by all processes. Fails open: without the store everything may be sent, and nothing is counted.
+    """The breakers of all channel accounts, shared by all processes. Fails open: without the store everything may be sent, and nothing is
+    counted.
 
-    None of these raises."""
+    No method raises."""
 
-    async def admit(self, line: ChannelName) -> Admission:
+    async def admit(self, channel_name: ChannelName) -> Admission:
         """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
         ...
 
-    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
-        """Something was sent: the breaker is closed, and all failures are forgotten. None where it was so before."""
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that a message was sent: the breaker closes, and its failures are forgotten. None if the breaker was not open."""
         ...
 
-    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
-        """A send failed in a way that counts. None where that changes nothing but the count."""
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        """Note that a send failed in a way that counts. None if the breaker neither opened nor stayed open after its probe."""
         ...
 
-    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
-        """A send ended in a way that says nothing about the line, such as a recipient who left. A probe may then be another's."""
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
+        """Note that a send ended in a way that says nothing about the account, such as a recipient who left. If it was the probe, another
+        send may be the probe now."""
         ...
 
-    async def stop(self, line: ChannelName) -> BreakerChange | None:
-        """The platform does not know us on this line: send nothing for a while. None where the line is stopped already."""
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the breaker was open already."""
         ...

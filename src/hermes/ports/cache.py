@@ -1,4 +1,4 @@
-"""Answers that may be given again."""
+"""The cache of answers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from uuid import UUID
 
 
 class AnswerCache(Protocol):
-    """Values by user and key, sealed, for a while. Fails open: what cannot be read is not there, what cannot be written is left out.
+    """Values by user and key, sealed, for a limited time. Fails open: a value that cannot be read counts as missing, a value that cannot be
+    written is left out.
 
-    Scoped to the user, so that nobody is ever answered with somebody else's words."""
+    Each value belongs to one user, so that no user is ever answered with another user's words."""
 
     async def get(self, user_id: UUID, key: str) -> bytes | None:
-        """Return what was put there; None if it is not there any more, or cannot be read."""
+        """Return the stored value; None if it is gone or cannot be read."""
         ...
 
     async def put(self, user_id: UUID, key: str, value: bytes) -> None:
-        """Keep a value for a while. Never raises."""
+        """Store a value for a limited time. Never raises."""
         ...

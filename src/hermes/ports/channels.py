@@ -1,11 +1,11 @@
-"""Channels: how a platform speaks to us, and how we speak to it. Pure codecs; who sends and who stores is somebody else.
+"""Channels translate between a platform's messages and ours. They are pure codecs: they neither send nor store.
 
-    webhook  →  verify  →  parse  →  what was heard        one webhook may hold many things, and most of them are no message
+    webhook  →  verify  →  parse  →  inbound events        one webhook may hold many, and most of them are no message
     answer   →  render  →  parts  →  encode  →  sent  →  classify  →  outcome
 
-A channel never raises for what a platform may send: what it does not know it passes over, because a platform that is answered with an
-error sends the same again, and everything behind it waits. Nothing that a channel returns holds a token, but for the headers and the URL of
-a call that is about to be sent, and those are never logged."""
+A channel never raises for what a platform may send. It ignores what it does not know, because a platform that gets an error sends the same
+webhook again, and everything behind it waits. Nothing that a channel returns holds a token, except the headers and the URL of a request
+that is about to be sent, and those are never logged."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from hermes.turn import Envelope, Platform
 
 
 class WebhookNotAuthentic(PortError):
-    """The webhook was not sent by the platform, or not to this account. Says nothing of what was expected."""
+    """The webhook was not sent by the platform, or not to this account. Does not say what was expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A request as it came in. Header names are in lower case."""
+    """A webhook request as it came in. Header names are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
     query: Mapping[str, str] = field(default_factory=dict)
     path_secret: str | None = None
-    """What stood in the path behind the account, for platforms that sign nothing."""
+    """The part of the path after the account, for platforms that sign nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """A file that came with a message, as the platform names it; fetched late, and never by an address that holds a token."""
+    """A file that came with a message. It is fetched later, and never by an address that holds a token."""
 
     reference: str
-    """The platform's id of it, or its public address where it has no id."""
+    """The platform's id of the file, or its public address if it has no id."""
     kind: str
     """`image`, `audio`, `video`, `document`, `sticker`, …"""
     mime_type: str | None = None
@@ -56,25 +56,25 @@ class InboundMessage:
     envelope: Envelope
     """Its event's `media_url` is the reference of the first media (`telegram:FILE_ID`, `whatsapp:MEDIA_ID`, or a public address)."""
     message_id: str
-    """What the platform calls it: for replies, read marks and typing."""
+    """The platform's id of the message, for replies, read marks and typing."""
     media: Sequence[Media] = ()
     album: str | None = None
     """The same for all items of an album, which are one turn together."""
     reply_to: str | None = None
-    """The message it answers, as the platform names it."""
+    """The platform's id of the message that this one answers."""
     name: str | None = None
-    """How the sender calls themselves there."""
+    """The sender's display name at the platform."""
     alias: str | None = None
-    """Another id of the sender, where the platform gives two: who comes with it alone, later on, is the same person."""
+    """A second id of the sender, if the platform gives two. A later message with this id alone is from the same person."""
 
     @property
-    def kept(self) -> Envelope:
-        """The envelope with all that is to be known of the message later on."""
+    def stored_envelope(self) -> Envelope:
+        """The envelope to store, with all that later steps need of the message."""
         return replace(self.envelope, message_id=self.message_id, album=self.album, sender_name=self.name or "")
 
 
 class ReceiptRank(IntEnum):
-    """How far a message of ours came; receipts arrive in any order, and only a higher one counts."""
+    """How far a message of ours came. Receipts arrive in any order, and only a higher rank counts."""
 
     SENT = 1
     DELIVERED = 2
@@ -90,31 +90,31 @@ class DeliveryReceipt:
     rank: ReceiptRank
     at: datetime | None = None
     error: SendOutcome | None = None
-    """Of a failed one."""
+    """Why it failed; None unless the rank is FAILED."""
     detail: str = ""
     channel_id: str | None = None
-    """Whom it was sent to, where the platform says so: it tells of a message whose id was lost with a connection."""
+    """The channel it was sent to, if the platform says so. It identifies a message whose id was lost with a connection."""
     text: str | None = None
-    """What it says, where the platform repeats that: it may be what a person of ours wrote in the platform's own app."""
+    """Its text, if the platform repeats it. A person of the business may have written it in the platform's own app."""
     reference: str | None = None
-    """What we called it when we sent it, where the platform repeats that."""
+    """The reference that Hermes sent with it, if the platform repeats it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """What somebody thinks of a message of ours."""
+    """A user's reaction to a message of ours."""
 
     message_id: str
     sender_id: str
     emoji: str
-    """Empty: taken back."""
+    """Empty: the user took the reaction back."""
     channel_id: str | None = None
-    """Where, at platforms that number the messages of each channel for themselves."""
+    """The channel, at platforms that number the messages of each channel separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdChanged:
-    """A sender or a channel has another id from now on: a new number, a rotated user id, a group that became a supergroup."""
+    """A sender or a channel has a new id from now on: a new number, a rotated user id, a group that became a supergroup."""
 
     old: str
     new: str
@@ -122,7 +122,7 @@ class IdChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachabilityChanged:
-    """Somebody left, or can be reached again."""
+    """A user left, or can be reached again."""
 
     sender_id: str
     is_reachable: bool
@@ -130,22 +130,22 @@ class ReachabilityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """Authentic, and nothing to do: an echo, an edit, a kind that nobody knows. Counted by its reason."""
+    """Authentic, but there is nothing to do: an echo, an edit, an unknown kind. Counted by its reason."""
 
     reason: str
     meant_for: str = ""
-    """Of what is another account's: what the platform calls that account."""
+    """If it is meant for another account: the platform's id of that account."""
 
 
 InboundEvent = InboundMessage | DeliveryReceipt | Reaction | IdChanged | ReachabilityChanged | Ignored
-"""One thing out of a webhook."""
+"""One event of a webhook."""
 
 
 # --- out
 
 
 class SendOutcome(StrEnum):
-    """How a send ended. The table in the how-to says what follows from each."""
+    """How a send ended. `hermes.delivery.retry_policy` has the table of what follows from each."""
 
     SENT = "sent"
     RATE_LIMITED = "rate_limited"
@@ -162,7 +162,7 @@ class SendOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformRequest:
-    """An HTTP request to a platform. Its URL and headers may hold a token: it is sent, and neither logged nor stored."""
+    """An HTTP request to a platform. Its URL and headers may hold a token, so it is neither logged nor stored."""
 
     method: str
     url: str
@@ -170,12 +170,12 @@ class PlatformRequest:
     json: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"Call({self.method} …)"
+        return f"PlatformRequest({self.method} …)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformResponse:
-    """What the platform answered to a call."""
+    """The platform's response to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -185,29 +185,29 @@ class PlatformResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """What an answer means."""
+    """What the platform's response to a send means."""
 
     outcome: SendOutcome
     message_id: str | None = None
-    """What the platform calls the message that it took."""
+    """The platform's id of the message that it accepted."""
     retry_after_s: float | None = None
     detail: str = ""
-    """For people: the platform's code and words, without tokens and without what was sent."""
+    """For the operator: the platform's code and words, without tokens and without the text that was sent."""
     moved_to: str | None = None
-    """The channel's new id, where the platform says that it has one; then it is sent again there."""
+    """The channel's new id, if the platform reports one; then the message is sent again there."""
     plain_might_help: bool = False
-    """The platform could not read the markup; the same text without any may pass."""
+    """The platform could not read the markup; the same text without markup may pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a part goes."""
+    """Where a message is sent."""
 
     channel_id: str
     thread: str | None = None
     reply_to: str | None = None
     reference: str | None = None
-    """What we call the message, for platforms that repeat it in their receipts."""
+    """Our reference of the message, for platforms that repeat it in their receipts."""
 
 
 class Channel(Protocol):
@@ -221,37 +221,38 @@ class Channel(Protocol):
 
     @property
     def has_receipts(self) -> bool:
-        """Whether the platform tells what became of a message: then a send in doubt may yet be confirmed."""
+        """Whether the platform sends receipts: then a send in doubt may yet be confirmed."""
         ...
 
     def verify(self, webhook: Webhook) -> None:
-        """Raises NotAuthentic. Over the raw bytes, in constant time, before anything is read."""
+        """Raise WebhookNotAuthentic unless the platform signed the webhook for this account. Checks the raw bytes in constant time, before
+        anything is parsed."""
         ...
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        """Everything that an authentic webhook holds, in its order. Never raises; JSON that is none is `Passed`."""
+        """Return the events of an authentic webhook, in its order. Never raises; a body that is not JSON gives `Ignored`."""
         ...
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
-        """A model's answer as the bodies of this platform's messages, each within its limit: plain JSON, kept in the outbox.
+        """Return a model's answer as the bodies of this platform's messages, each within its limit: plain JSON, stored in the outbox.
 
-        Each has `text`, and what the platform needs beside it (`entities`). None is empty; an empty answer has no parts."""
+        Each body has `text`, and what the platform needs beside it (`entities`). No body is empty; an empty answer has no parts."""
         ...
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same message without any markup."""
+        """Return the same message without markup."""
         ...
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
-        """The call that sends one rendered message."""
+        """Return the request that sends one rendered message."""
         ...
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
-        """The call that shows that an answer is on its way; None where there is no such thing."""
+        """Return the request that shows the typing indicator; None if the platform has none."""
         ...
 
-    def classify(self, reply: PlatformResponse) -> SendResult:
-        """What an answer to `encode`'s call means. Never raises, whatever the body is."""
+    def classify(self, response: PlatformResponse) -> SendResult:
+        """Return what the response to the request of `encode` means. Never raises, whatever the body is."""
         ...
 
 
@@ -260,7 +261,7 @@ class SupportsTemplates(Protocol):
     """A channel whose platform takes approved templates where it refuses free text."""
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
-        """The body of a message made of an approved template with the text as its one variable; None for a text that it cannot hold."""
+        """Return the body of a message from an approved template, with the text as its one variable; None if it cannot hold the text."""
         ...
 
 
@@ -270,19 +271,19 @@ class SharesWebhook(Protocol):
 
     @property
     def webhook_id(self) -> str | None:
-        """What webhooks call this account; None for one that has a URL to itself."""
+        """The id of this account in webhooks; None for an account that has a URL of its own."""
         ...
 
     def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        """What names this account in a webhook that was posted to another account's URL, in its order. As `parse` otherwise."""
+        """Return the events of this account in a webhook that was posted to another account's URL, in its order. Otherwise as `parse`."""
         ...
 
 
 class Channels(Protocol):
-    """The accounts that are set up."""
+    """The channel accounts that are set up."""
 
     def get(self, platform: Platform, account: str) -> Channel | None:
-        """Return the channel of an account; None for one that is not set up here."""
+        """Return the channel of an account; None if the account is not set up here."""
         ...
 
 
@@ -291,14 +292,14 @@ class NotSent(PortError):
 
 
 class MaybeSent(PortError):
-    """The connection was lost, or took too long, after something was written: nobody knows. Says why, without addresses and headers."""
+    """The connection was lost or too slow after something was written: it may have arrived. Says why, without addresses and headers."""
 
 
 class PlatformClient(Protocol):
-    """Brings calls to platforms: each once, as it is. No retries, no redirects, nothing remembered from one to the next."""
+    """Sends requests to platforms: each once, as it is. No retries, no redirects, no state between requests."""
 
-    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
-        """Return the whole answer, whatever its status. Raises NotSent and MaybeSent, and nothing else.
+    async def send(self, request: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
+        """Return the whole response, whatever its status. Raises NotSent and MaybeSent, and nothing else.
 
-        `timeout_s` bounds everything, from the wait for a connection to the last byte of the answer."""
+        `timeout_s` bounds everything, from the wait for a connection to the last byte of the response."""
         ...

@@ -1,4 +1,4 @@
-"""Who does what is done by the clock: one of all processes, once in its time."""
+"""Chores: work by the clock, done by one of all processes, once in each time slot."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class ChoreLease:
-    """The right to do a chore, until it is done, or nobody gave a sign of life for as long as the lease lasts."""
+    """The right to do a chore, until it is done, or until its process has not renewed the lease in time."""
 
     chore: str
     slot: int
     epoch: int
-    """How often the chore was taken; a newer one ends this one's right."""
+    """How often the chore was taken; a lease with a higher epoch ends this one."""
 
 
 class Chores(Protocol):
-    """Chores by name. Time is cut into numbered slots, and a chore is done once in each: late, if nobody was there, but never twice for
-    the ones that were missed. Leases go by the store's clock. Fails closed: with the store away nothing is begun."""
+    """Chores by name. Time is divided into numbered slots, and a chore is done once in each. If no process ran, it is done late, and once
+    for all slots that were missed. Leases use the store's clock. Fails closed: while the store is down, no chore begins."""
 
     async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        """Take a chore that was not done in this slot or a later one; None where it was, or where somebody is at it."""
+        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it."""
         ...
 
-    async def keep(self, tx: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
-        """Give a sign of life; False when the chore is somebody else's by now."""
+    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
+        """Renew the lease; False if another process has taken the chore."""
         ...
 
-    async def end(self, tx: Transaction, duty: ChoreLease) -> None:
-        """It is done in its slot. Whoever comes late changes nothing."""
+    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
+        """Note that the chore is done in its slot. A call with an old lease changes nothing."""
         ...
 
-    async def give_back(self, tx: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
-        """It is not done; after the pause somebody may take it again. Whoever comes late changes nothing."""
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+        """Give the chore back undone; after the pause any process may take it again. A call with an old lease changes nothing."""
         ...

@@ -1,4 +1,4 @@
-"""The time, so that tests can move it."""
+"""The time, as a port, so that tests can move it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the concierge's tools need: places, bookings, things to be reminded of, goods and their prices, food, and what others do for us.
+"""What the concierge's tools need: places, bookings, reminders, products and their prices, food, and orders at providers.
 
-Everything of a user that is not a number or a date is sealed with their key. A `code` is how a user and a model name a thing: short,
-without letters that look alike, unique for the user."""
+Everything of a user that is not a number or a date is sealed with their key. A `code` is the name by which a user and a model refer to a
+thing: short, without letters that look alike, unique for the user."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Venue:
     at: GeoPoint
     timezone: str
     hours: str = ""
-    """In the notation of OpenStreetMap's `opening_hours`; empty where nobody knows."""
+    """In the notation of OpenStreetMap's `opening_hours`; empty if unknown."""
     price_level: int | None = None
-    """1 is cheap, 4 is dear."""
+    """1 is cheap, 4 is expensive."""
     tags: tuple[str, ...] = ()
     about: str = ""
     address: str = ""
@@ -49,7 +49,7 @@ class Venue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VenueQuery:
-    """What a search looks for. Words and tags add up; categories, area, distance and price must hold."""
+    """What a search looks for. Words and tags add to the score; categories, area, distance and price must hold."""
 
     words: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class VenueQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoundVenue:
-    """A place that a search found: how well it fits, and how far it is where that was asked."""
+    """A place that a search found: how well it fits, and how far it is if the search had a `near`."""
 
     venue: Venue
     score: float
@@ -74,19 +74,19 @@ class Venues(Protocol):
     """Places. The same for all users; not sealed."""
 
     async def put(self, tx: Transaction, venues: Sequence[Venue]) -> int:
-        """Add places, or bring those with the same id up to date; return how many are new."""
+        """Add places, or update those with the same id; return how many are new."""
         ...
 
-    async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
-        """Return what fits, the best first."""
+    async def search(self, tx: Transaction, query: VenueQuery) -> Sequence[FoundVenue]:
+        """Return the places that fit, the best first."""
         ...
 
-    async def named(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
-        """Return the places with this id or name, or with one much like it, the most alike first."""
+    async def find_by_name(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
+        """Return the places with this id or name, or with a similar one, the most similar first."""
         ...
 
     async def areas(self, tx: Transaction) -> Mapping[str, GeoPoint]:
-        """Return the areas and cities that have places, in lower case, each with the middle of its places."""
+        """Return the areas and cities that have places, in lower case, each with the centre of its places."""
         ...
 
     async def list(self, tx: Transaction, *, area: str | None = None, limit: int = 100) -> Sequence[Venue]:
@@ -94,7 +94,7 @@ class Venues(Protocol):
         ...
 
     async def count(self, tx: Transaction) -> int:
-        """How many there are."""
+        """How many places there are."""
         ...
 
 
@@ -102,7 +102,7 @@ class BookingState(StrEnum):
     """How far a booking is."""
 
     REQUESTED = "requested"
-    """Noted here; the venue has not answered yet."""
+    """Stored here; the venue has not answered yet."""
     CONFIRMED = "confirmed"
     CANCELLED = "cancelled"
 
@@ -129,11 +129,11 @@ class Bookings(Protocol):
     async def add(
         self, tx: Transaction, user_id: UUID, venue: Venue, at: datetime, party_size: int, *, name: str = "", note: str = ""
     ) -> Booking:
-        """Note a booking as requested."""
+        """Store a booking as requested."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Booking:
-        """Return a booking of this user; raise NotThere."""
+        """Return a booking of this user; raise NotFound."""
         ...
 
     async def of(self, tx: Transaction, user_id: UUID, *, since: datetime | None = None, limit: int = 10) -> Sequence[Booking]:
@@ -141,41 +141,41 @@ class Bookings(Protocol):
         ...
 
     async def settle(self, tx: Transaction, user_id: UUID, code: str, state: BookingState) -> Booking:
-        """Change the state of a booking and return it; raise NotThere. Repeating it changes nothing."""
+        """Change the state of a booking and return it; raise NotFound. Repeating it changes nothing."""
         ...
 
     async def rate(self, tx: Transaction, user_id: UUID, code: str, rating: int, comment: str) -> Booking:
-        """Note how it was, in place of an earlier word; raise NotThere."""
+        """Store the user's rating, in place of an earlier one; raise NotFound."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reminder:
-    """Something to say to a user at a time."""
+    """A text to send to a user at a given time."""
 
     code: str
     user_id: UUID
     turn_id: UUID
-    """The turn that asked for it, and so the conversation to say it in."""
+    """The turn in which the user asked for it; the reminder goes into its conversation."""
     at: datetime
     text: str
 
 
 class Reminders(Protocol):
-    """What users want to be reminded of. Fails closed."""
+    """The reminders of users. Fails closed."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, at: datetime, text: str) -> Reminder:
-        """Note a reminder."""
+        """Store a reminder."""
         ...
 
     async def take_due(self, tx: Transaction, now: datetime, *, limit: int = 100) -> Sequence[Reminder]:
-        """Return reminders whose time has come, each once, to whoever commits first. Those of users who were deleted are dropped."""
+        """Return reminders that are due, each once: to the first transaction that commits. Those of deleted users are dropped."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Something that is sold somewhere."""
+    """A product of a shop."""
 
     id: str
     name: str
@@ -201,17 +201,17 @@ class Products(Protocol):
     """The catalogue, with prices. The same for all users; not sealed."""
 
     async def put(self, tx: Transaction, products: Sequence[Product]) -> int:
-        """Add products, or bring those with the same id up to date, prices included; return how many are new."""
+        """Add products, or update those with the same id, prices included; return how many are new."""
         ...
 
     async def search(
         self, tx: Transaction, words: Sequence[str], *, max_price: float | None = None, currency: str | None = None, limit: int = 20
     ) -> Sequence[FoundProduct]:
-        """Return what fits some of the words, the best first."""
+        """Return the products that fit some of the words, the best first."""
         ...
 
     async def count(self, tx: Transaction) -> int:
-        """How many there are."""
+        """How many products there are."""
         ...
 
 
@@ -230,17 +230,17 @@ class PriceWatchers(Protocol):
     """Prices that users wait for. Fails closed."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
-        """Wait for a price, in place of an earlier target for the same product."""
+        """Store a target price, in place of an earlier target for the same product."""
         ...
 
     async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[PriceWatcher]:
-        """Return watchers whose product has come down to their price, each once, to whoever commits first."""
+        """Return watchers whose product now costs the target price or less, each once: to the first transaction that commits."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Food:
-    """A food, with what 100 g of it hold."""
+    """A food, with the values of 100 g."""
 
     id: str
     name: str
@@ -252,12 +252,12 @@ class Food:
     carbs_g: float
     fibre_g: float
     serving_g: float
-    """One usual portion."""
+    """One normal portion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MealItem:
-    """A portion as it was eaten."""
+    """A portion that a user ate."""
 
     food: str
     grams: float
@@ -270,18 +270,18 @@ class MealItem:
 
 
 class Nutrition(Protocol):
-    """The food table, which is everybody's, and what users ate, which is sealed."""
+    """The food table, which all users share, and what each user ate, which is sealed."""
 
     async def put(self, tx: Transaction, foods: Sequence[Food]) -> int:
-        """Add foods, or bring those with the same id up to date; return how many are new."""
+        """Add foods, or update those with the same id; return how many are new."""
         ...
 
     async def find(self, tx: Transaction, name: str) -> Food | None:
-        """Return the food of this name, or the one most like it; None where nothing is like it."""
+        """Return the food of this name, or the most similar one; None if none is similar."""
         ...
 
     async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
-        """Note what a user ate."""
+        """Store what a user ate."""
         ...
 
     async def meal_items(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[MealItem]:
@@ -294,7 +294,7 @@ class Nutrition(Protocol):
 
 
 class OrderKind(StrEnum):
-    """What others do for a user."""
+    """What a provider does for a user."""
 
     RIDE = "ride"
     DELIVERY = "delivery"
@@ -303,20 +303,20 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Something that was ordered from somebody else."""
+    """An order at a provider."""
 
     code: str
     kind: OrderKind
     provider: str
     reference: str
-    """What the provider calls it."""
+    """The provider's id of the order."""
     price: float
     currency: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Orders(Protocol):
-    """What was ordered from others. Fails closed."""
+    """Orders at providers. Fails closed."""
 
     async def add(
         self,
@@ -330,17 +330,17 @@ class Orders(Protocol):
         currency: str = "",
         details: Mapping[str, Any],
     ) -> Order:
-        """Note an order."""
+        """Store an order."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Order:
-        """Return an order of this user; raise NotThere."""
+        """Return an order of this user; raise NotFound."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trip:
-    """From here to there."""
+    """A ride or a delivery from one place to another."""
 
     origin: str
     destination: str
@@ -350,7 +350,7 @@ class Trip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """What something would cost and how long it would take."""
+    """The price of a trip, and how long it would take."""
 
     provider: str
     service: str
@@ -360,27 +360,27 @@ class Quote:
     minutes: int
     km: float
     is_estimate: bool
-    """Computed here; nobody has promised it."""
+    """Hermes computed it; no provider has confirmed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedOrder:
-    """An order in the hands of a provider."""
+    """An order as the provider received it."""
 
     reference: str
     is_taken: bool
-    """Somebody will come. False: it is only noted, because nobody is connected who could."""
+    """The provider will carry it out. False: it is only stored, because no provider is connected."""
 
 
 class Transport(Protocol):
-    """Rides, or deliveries. Raises whatever it likes; the tool call answers for that."""
+    """Rides, or deliveries. May raise any error; the tool call handles it."""
 
     async def quotes(self, trip: Trip, *, items: str = "") -> Sequence[Quote]:
-        """Say what it would cost, the cheapest first."""
+        """Return what the trip would cost, the cheapest first."""
         ...
 
     async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> PlacedOrder:
-        """Order it. The same key again is the same order: a call that was cut off is repeated with it."""
+        """Order it. The same key means the same order, so that a call that was cut off can be repeated."""
         ...
 
 
@@ -396,7 +396,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCard:
-    """A card as it was drawn: where its picture is, or the picture itself, and the same as plain text."""
+    """A drawn card: the URL of its picture or the picture itself, and the card as plain text."""
 
     text: str
     svg: str = ""
@@ -404,13 +404,13 @@ class DrawnCard:
 
 
 class Cards(Protocol):
-    """Draws cards. Raises whatever it likes; the tool call answers for that."""
+    """Draws cards. May raise any error; the tool call handles it."""
 
     @property
     def name(self) -> str:
-        """Who draws."""
+        """The name of the provider that draws."""
         ...
 
     async def draw(self, card: Card, *, key: str) -> DrawnCard:
-        """Draw a card. The same key again is the same card."""
+        """Draw a card. The same key means the same card."""
         ...

@@ -1,4 +1,4 @@
-"""What could not be delivered: kept for a while, for a person to send it again or to drop it."""
+"""Dead letters: outbox messages that could not be delivered. They are kept for a while, for the operator to requeue or to drop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.turn import Platform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A part of an answer that was given up, and why."""
+    """An outbox message that was given up, and why."""
 
     id: int
     turn_id: UUID
@@ -25,22 +25,22 @@ class DeadLetter:
     channel_id: str
     part: int
     news: str
-    """What it is of, where it is no part of the turn's answer: `reminder/7KQ2`."""
+    """The name of its proactive message: `reminder/7KQ2`. Empty for a part of the turn's answer."""
     outcome: SendOutcome | None
     reason: str
-    """For people, without a word of what was to be said."""
+    """For the operator, without a word of the message."""
     tries: int
     doubts: int
     """Tries that may have arrived."""
     is_late: bool
-    """It was sent again once before."""
+    """It was requeued before."""
     promised_at: datetime
     died_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQuery:
-    """Which dead letters: those that fit everything that is given."""
+    """Which dead letters: those that match every field that is set."""
 
     ids: Sequence[int] | None = None
     platform: Platform | None = None
@@ -52,26 +52,26 @@ ALL_DEAD_LETTERS = DeadLetterQuery()
 
 
 class DeadLetters(Protocol):
-    """What was given up. Fails closed."""
+    """Outbox messages that were given up. Fails closed."""
 
-    async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
+    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, the newest first."""
         ...
 
     async def text(self, tx: Transaction, letter_id: int) -> str:
-        """Return what was to be said. Raises NotThere, and Forgotten for a user who was deleted."""
+        """Return the text of a dead letter. Raises NotFound, and UserErased if its user was deleted."""
         ...
 
-    async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """Send dead letters on their way again, in the order in which they were promised, with all their tries: behind all that is promised
-        in their conversations, and marked as late. Return them as they were; their conversations' deliveries are for the caller to
-        defer. What was refunded stays refunded. Holds the conversations until the transaction ends."""
+    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Put dead letters back into the outbox, in their first order and with all their tries: behind all messages of their conversations,
+        and marked as late. Return them as they were; the caller defers the deliveries of their conversations. A refund stays. Locks the
+        conversations until the transaction ends."""
         ...
 
-    async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """Throw dead letters away, and return them."""
+    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Delete dead letters, and return them."""
         ...
 
     async def purge(self, tx: Transaction) -> int:
-        """Throw away those that were kept long enough; return how many."""
+        """Delete the dead letters that were kept long enough; return how many."""
         ...

@@ -1,4 +1,4 @@
-"""What became of messages after they were sent: receipts, and whom they can still reach."""
+"""What became of messages after they were sent: receipts, and which users can still be reached."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hermes.turn import Platform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryStatus:
-    """How far one part of what was said has come."""
+    """How far one outbox message has come."""
 
     part: int
     news: str
-    """What it is of, where it is no part of the turn's answer."""
+    """The name of its proactive message; empty for a part of the turn's answer."""
     state: str
-    """A ParcelState."""
+    """An OutboxState."""
     rank: ReceiptRank | None
     """None: no platform has taken it yet."""
     ranked_at: datetime | None
-    """When that was heard."""
+    """When the platform reported the rank."""
     outcome: SendOutcome | None
-    """How the last try ended; None: it was not tried yet, or people fetch it."""
+    """How the last try ended; None: it was not tried yet, or the client fetches it."""
     reason: str
     tries: int
     doubts: int
@@ -38,18 +38,18 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSource:
-    """The turn behind a message of ours."""
+    """The turn that a message of ours answers."""
 
     turn_id: UUID
     session_id: UUID
-    """Whose graph has what was said."""
+    """The session whose graph has the answer."""
     calls: Sequence[str]
-    """The model's calls of that turn, in their order: the sample ids of its responses. None where no model answered."""
+    """The model's calls of that turn, in their order: the sample ids of its responses. Empty if no model answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
-    """Something that was said on a platform, and how far it came; without a word of it."""
+    """A message of ours on a platform, and how far it came; without its text."""
 
     turn_id: UUID
     account: str
@@ -59,63 +59,63 @@ class SentMessage:
 
 
 class DeliveryTracking(Protocol):
-    """What platforms tell of our messages. Fails closed."""
+    """What platforms report about our messages. Fails closed."""
 
     async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: DeliveryReceipt) -> DeadLetter | None:
         """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
 
         A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
-        before its message is known to be sent is kept for it; one with a text that nothing has which is on its way to its channel, or was
-        given up in doubt, tells of somebody else's message, and confirms none of ours; nor does one with a reference that is not there.
-        Holds the conversation of one that failed."""
+        before its message is known to be sent is kept for it. A receipt with a text confirms no message of ours if no message with that
+        text is on its way to the channel or was given up in doubt: a person wrote it. Nor does a receipt with an unknown reference. Locks
+        the conversation of a message that failed."""
         ...
 
     async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:
-        """Take a dead letter off the list that was in doubt, where the receipt of this message, kept just now, shows that it arrived.
+        """Take a dead letter in doubt off the list, if the receipt of this message, kept just now, shows that it arrived.
 
-        Return it as it was, once; it is sent from now on, as far as the receipt says. None for a receipt that shows no such thing. What was
-        refunded stays refunded. Holds the conversation of the letter."""
+        Return it as it was, once; from now on it counts as sent, with the rank of the receipt. None for a receipt that shows no such thing.
+        A refund stays. Locks the conversation of the letter."""
         ...
 
     async def take_left_in_doubt(self, tx: Transaction) -> DeadLetter | None:
-        """Make a dead letter of something that a version before this one left in doubt, neither confirmed nor listed, and return it; None
-        when there is no more. Holds its conversation."""
+        """Make a dead letter of a message that an earlier version of Hermes left in doubt, neither confirmed nor listed, and return it.
+        None if there is no more. Locks its conversation."""
         ...
 
     async def take_early_receipt(self, tx: Transaction) -> tuple[str, Platform, DeliveryReceipt] | None:
-        """Take a receipt that was kept and whose message is known by now, with account and platform, to be received again in the same
-        transaction; None when there is none.
+        """Take a kept receipt whose message is known by now, with its account and platform; None if there is none. The caller passes it to
+        `receive` in the same transaction.
 
-        Most find their message by themselves; such a one came in the very moment in which that was settled. Those that nobody has
-        asked for within a day are thrown away."""
+        Most kept receipts are found when their message is settled; such a one came at that very moment. A receipt whose message does not
+        turn up within a day is deleted."""
         ...
 
-    async def reach(
+    async def set_reachable(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
     ) -> None:
-        """Note that somebody left, or can be reached again. No change where nobody knows them.
+        """Note that a user left, or can be reached again. No change for an unknown channel.
 
-        Whoever left is reachable again as soon as they have written after `since`; without it, after now."""
+        A user who left is reachable again as soon as they write after `since`; without it, after now."""
         ...
 
     async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:
-        """A sender or a channel has another id: what they were and what waits for them goes along. Repeating it changes nothing.
+        """Give a sender or a channel a new id: the user, the conversation and the waiting messages get it. Repeating it changes nothing.
 
-        Where the new id is known already, both stay what they are, and only what waits goes there."""
+        If the new id is known already, both users and conversations stay as they are, and only the waiting messages go to the new id."""
         ...
 
-    async def answered(
+    async def answer_source(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
     ) -> AnswerSource | None:
-        """Return the turn that a message of ours is an answer of, or a part of one; None for a message that nobody knows, and for news.
+        """Return the turn that a message of ours answers, in whole or in part; None for an unknown message, and for a proactive message.
 
-        `channel_id` is where it was sent to, for platforms that number the messages of each channel for themselves."""
+        `channel_id` is the channel it was sent to, for platforms that number the messages of each channel separately."""
         ...
 
     async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[SentMessage]:
-        """Return what was promised last, on whatever account or on one, the newest first. Not what people fetch themselves."""
+        """Return the newest outbox messages of all accounts or of one, the newest first. Without those that clients fetch."""
         ...
 
-    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
-        """Return how far all that a turn said has come, in its order."""
+    async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
+        """Return the status of each outbox message of a turn, in order."""
         ...

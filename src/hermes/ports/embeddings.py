@@ -1,4 +1,4 @@
-"""Texts as vectors: what means nearly the same lies nearly in the same direction."""
+"""Texts as vectors: two texts with nearly the same meaning have nearly the same direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes.ports.errors import PortError
 
 
 class EmbeddingsUnavailable(PortError):
-    """No vector can be had now; whoever asked goes by the words alone."""
+    """No vector can be computed now; recall uses the words alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Embedding:
 
 
 class Embeddings(Protocol):
-    """A model of vectors. Fails open: recall goes on without it, and rows that have no vector get one later."""
+    """An embedding model. Fails open: recall works without it, and rows that have no vector get one later."""
 
     @property
     def model(self) -> str:

@@ -1,16 +1,16 @@
 """What can go wrong behind a port.
 
 PortError
-├── StoreUnavailable     try again later; nothing, or an unknown part, was done
-├── Fenced               another worker has taken over this conversation; stop
-├── StaleHead            the list moved on since it was read
-├── OutOfCredit          nothing was reserved
-├── InboxFull            nothing was accepted
-├── KeyReused            an Idempotency-Key with another body
-├── StillRunning         an Idempotency-Key whose first request has no answer yet
-├── Forgotten            the person's key was discarded; what it sealed cannot be read
-├── NotThere             there is no such row
-└── Damaged              what is stored is not what was sealed there
+├── StoreUnavailable      try again later; nothing, or an unknown part, was done
+├── ClaimLost             another worker has taken over this conversation; stop
+├── StaleHead             the list was changed since it was read
+├── OutOfCredit           nothing was reserved
+├── InboxFull             nothing was accepted
+├── IdempotencyKeyReused  an Idempotency-Key with another body
+├── RequestStillRunning   an Idempotency-Key whose first request has no answer yet
+├── UserErased            the user's key was discarded; data sealed with it cannot be read
+├── NotFound              there is no such row
+└── DataDamaged           the stored bytes are not the bytes that were sealed
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class StoreUnavailable(PortError):
 
 
 class ClaimLost(PortError):
-    """Another worker has taken over this conversation; whatever this one was about to write is not written."""
+    """Another worker has taken over this conversation; this worker's write was not made."""
 
 
 class StaleHead(PortError):
-    """The conversation moved on since it was read; read it again."""
+    """The conversation was changed since it was read; read it again."""
 
 
 class OutOfCredit(PortError):
@@ -52,7 +52,7 @@ class RequestStillRunning(PortError):
 
 
 class UserErased(PortError):
-    """This person was deleted: the key is gone, and what it sealed cannot be read."""
+    """This user was deleted: the key is gone, and data sealed with it cannot be read."""
 
 
 class NotFound(PortError):
@@ -60,4 +60,4 @@ class NotFound(PortError):
 
 
 class DataDamaged(PortError):
-    """A stored value is not what was sealed there; nothing of it is believed."""
+    """A stored value is not the value that was sealed; none of it is used."""

@@ -1,4 +1,4 @@
-"""Message graphs, stored: what every model saw, sealed, each message once."""
+"""Stored message graphs: what each model was shown, sealed, each message once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """One message to append. With `is_sampled` a model made it, in exactly the context before it."""
+    """One message to append. With `is_sampled`, a model sampled it in exactly the context before it."""
 
     message: Mapping[str, Any]
     is_sampled: bool = False
@@ -27,22 +27,22 @@ class GraphEntry:
     keep_reasoning: KeepReasoning = "none"
     """Which earlier reasoning the model was shown when it sampled this."""
     ephemeral: str | None = None
-    """What the model was told beside the list when it sampled this: the soul. Makes no version."""
+    """The text that the model was shown beside the list when it sampled this: the soul. Makes no version."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a list stands after something was appended to it."""
+    """The state of a list after messages were appended."""
 
     head: str
     nodes: tuple[str, ...] = ()
     """The ids of the messages that were appended, in their order; the last one is the head."""
     contexts: tuple[str, ...] = ()
-    """What each sample among them was sampled in, in their order: the ids of exactly what was sent."""
+    """For each sample among them, in their order, the id of the context in which it was sampled: exactly what was sent."""
 
     @classmethod
     def to(cls, graph: MessageGraph, count: int) -> Self:
-        """What is known after the last `count` messages of a graph were appended."""
+        """Return the result after the last `count` messages of a graph were appended."""
         history, before = history_of(graph), len(graph) - count
         place = history.place_of(history.live)
         nodes = tuple(history.id_of(place, at).hex() for at in range(before + 1, len(graph) + 1))
@@ -54,28 +54,28 @@ class Graphs(Protocol):
     """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
 
     async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
-        """Append to the current list and return where it stands then; costs what is appended, whatever the length of the list.
+        """Append to the current list and return its new state. The cost depends on what is appended, not on the length of the list.
 
-        What it does is what MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again.
-        Raises StaleHead when `head` is not the stored list's head any more, NotThere, Forgotten, and SampleConflict when a sample id is
-        known with other content; then nothing is written."""
+        Works as MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again. Raises
+        StaleHead if `head` is not the stored list's head any more, NotFound, UserErased, and SampleConflict if a sample id is known with
+        other content; then nothing is written."""
         ...
 
     async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
-        """Take the first `count` messages off the list, as a compaction, append, and return the new head as well. Raises as `append` does.
+        """Remove the first `count` messages from the list, as a compaction, then append, and return the new state. Raises as `append` does.
 
-        What was sampled with them in sight keeps its context in a version of its own."""
+        Responses that were sampled with those messages keep their context in a version of their own."""
         ...
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        """Return the whole graph. Raises NotThere, Forgotten when its key is gone, and Damaged."""
+        """Return the whole graph. Raises NotFound, UserErased if its key is gone, and DataDamaged."""
         ...
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
-        """Store whatever is new in a graph that was loaded when the stored head was `head`: edits, versions, samples, notes, erasures.
+        """Store all changes of a graph that was loaded when the stored head was `head`: edits, versions, samples, annotations, erasures.
 
         Return the new head; the same graph can then be changed and saved again. Writes what changed, each message once; content that no
-        version has any more is removed. Raises StaleHead when anybody wrote in between, also where the head is the same again; then
+        version has any more is removed. Raises StaleHead if the graph was written in between, even if the head is the same again; then
         nothing is written. A graph whose transaction rolled back is stale too: load it again. Raises ValueError for a graph that was
-        not loaded from this session: a copy of a loaded one can be saved, one out of JSON cannot."""
+        not loaded from this session: a copy of a loaded graph can be saved, a graph read from JSON cannot."""
         ...

@@ -1,4 +1,4 @@
-"""The hot copy of what was said last, so that a turn need not read the graph."""
+"""The hot copy of a session's last messages, so that a turn need not read the graph."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ class RecentHistory:
     messages: tuple[Mapping[str, Any], ...]
     head: str
     offset: int = 0
-    """How many messages of the list stand before these. What a model is shown of it, it is shown without them."""
+    """How many messages of the list stand before these. A model is not shown those."""
 
 
 class Histories(Protocol):
-    """Hot history by session scope, sealed. Fails open: without Redis every read comes from the graph store, every write is left out.
+    """Hot histories by conversation key, sealed. Fails open: without Redis every read comes from the graph store, every write is left out.
 
-    Outside of any transaction: nobody waits for Redis while holding a row."""
+    Call it outside of any transaction, so that no caller waits for Redis while it locks a row."""
 
-    async def read(self, scope: str, session: Session) -> RecentHistory:
+    async def read(self, conversation_key: str, session: Session) -> RecentHistory:
         """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
 
-        How many are given only shrinks in large steps, so that one turn's prompt extends the one before.
-        Raises NotThere, Forgotten and Damaged."""
+        The oldest messages are dropped only in large steps, so that one turn's prompt extends the one before.
+        Raises NotFound, UserErased and DataDamaged."""
         ...
 
     async def append(
-        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+        self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
     ) -> None:
-        """Add what was just committed to the hot copy that stood at `before.head`. Never raises; a copy that moved on is dropped."""
+        """Add the messages that were just committed to the hot copy whose head was `before.head`. Never raises; a copy with another head
+        is dropped."""
         ...
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:
-        """Throw the hot copies of sessions away. Never raises: what Redis cannot be told is sealed, and gone when its time is up."""
+        """Delete the hot copies of sessions. Never raises: a copy that cannot be deleted now stays sealed, and expires."""
         ...

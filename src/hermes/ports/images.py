@@ -1,4 +1,4 @@
-"""Pictures that come with messages: fetched safely, looked at once, and sent where they can be answered."""
+"""Pictures that come with messages: how they are fetched safely, and what a model is shown of them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hermes.turn import MessageEvent
 
 
 class ImageIntent(StrEnum):
-    """What somebody wants to know about a picture."""
+    """What the user wants to know about a picture."""
 
     DUPE_SEARCH = "dupe_search"
     """Where to buy something like it, for less."""
     CALORIE_SCAN = "calorie_scan"
     """What is on the plate."""
     GENERAL = "general"
-    """Neither, or nobody can say who has not seen it: then the model may still choose one of the two."""
+    """Neither, or only a model that sees the picture can tell: then it may still choose one of the two."""
 
 
 class ImageTooLarge(PortError):
-    """The picture is larger than it may be."""
+    """The picture is too large."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the picture is larger than {max_bytes} bytes")
@@ -32,18 +32,18 @@ class ImageTooLarge(PortError):
 
 
 class ImageUnreadable(PortError):
-    """The picture cannot be fetched, or is none."""
+    """The picture cannot be fetched, or the file is no picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A picture as a model is shown it, and what is wanted of it."""
+    """A picture as a model is shown it, and what the user wants to know about it."""
 
     intent: ImageIntent
     parts: Sequence[Mapping[str, Any]]
-    """`image_url` parts of a user message; none where there is something that no model here can see, and only the question says so."""
+    """`image_url` parts of a user message; none for a file that no model here can see: then only the question mentions it."""
     question: str
-    """What the model is told beside the user's own words."""
+    """What Hermes tells the model beside the user's own words."""
     tools: Sequence[str] = ()
     """The tools that a model may need for it, by name."""
     must_call: str | None = None
@@ -52,47 +52,47 @@ class ImagePrompt:
 
 @dataclass(frozen=True, slots=True)
 class FetchedMedia:
-    """What an address holds."""
+    """What was fetched from an address."""
 
     body: bytes
     media_type: str
-    """As whoever sent it says; `application/octet-stream` where nobody does. Not to be believed."""
+    """As the server says; `application/octet-stream` if it does not say. Not to be trusted."""
 
 
 class MediaFetcher(Protocol):
-    """Gets what an address holds, for whoever cannot trust the address."""
+    """Fetches files from addresses that cannot be trusted."""
 
     async def fetch(self, url: str) -> FetchedMedia:
-        """Return what is there. Raises ImageTooLarge, and ImageUnreadable for whatever else keeps it from coming.
+        """Return the file. Raises ImageTooLarge, and ImageUnreadable for every other failure.
 
-        Beside addresses of the web there are references to files at platforms (`telegram:ACCOUNT/FILE_ID`), for who has their accounts.
+        Beside web addresses there are references to files at platforms (`telegram:ACCOUNT/FILE_ID`), for fetchers that have their accounts.
 
-        No address of a private network is asked, however it is named and whoever sends us there; no more bytes are read than allowed, and
-        it takes no longer than a step may take."""
+        Never connects to an address of a private network, whatever its name or the redirect that leads there. Reads no more bytes than
+        allowed, and takes no longer than a step may take."""
         ...
 
 
 class PlatformFiles(PlatformClient, Protocol):
-    """Brings calls to platforms, and files from them."""
+    """Sends requests to platforms, and fetches files from them."""
 
-    async def fetch(self, call: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
-        """Return the whole answer, whatever its status; its body as it is kept there, packed by nobody.
+    async def fetch(self, request: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
+        """Return the whole response, whatever its status; its body as it is stored there, without compression.
 
-        Raises ImageTooLarge for one of more than `max_bytes`, which is not read to its end, and else what `send` raises. No redirect is
-        followed: the key would go along."""
+        Raises ImageTooLarge for a body of more than `max_bytes`, which is not read to its end, and otherwise what `send` raises. Follows no
+        redirect: the account's token would go along."""
         ...
 
 
 class Images(Protocol):
-    """Looks at pictures."""
+    """Prepares the pictures of messages for a model."""
 
     async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> ImagePrompt | None:
-        """Return the picture of a message; None for a message without one. `more` are references to what else came with it: further
-        pictures of an album. What of them cannot be shown is left out, and the model is told so.
+        """Return the picture of a message; None for a message without one. `more` are references to the other pictures of an album. Those
+        that cannot be shown are left out, and the model is told so.
 
-        In a room that several people share (`is_shared`) it is answered from the picture itself, and no tool is wanted for it.
+        In a room that several people share (`is_shared`) the model answers from the picture itself, and no tool is called for it.
 
-        Raises ImageTooLarge and ImageUnreadable, and nothing else: where nobody can say what it is for, it is GENERAL.
+        Raises ImageTooLarge and ImageUnreadable, and nothing else: if the intent cannot be recognised, it is GENERAL.
 
-        Something else than a picture (a voice message, a file) beside words is a Picture without parts; alone it is unreadable."""
+        Another kind of file (a voice message, a document) with words is an ImagePrompt without parts; without words it is unreadable."""
         ...

@@ -1,4 +1,4 @@
-"""What came in: accepted once, worked on in order, never lost."""
+"""The inbox: messages that came in. Each is accepted once, worked on in order, and never lost."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ class AcceptedMessage:
     seq: int
     """Its place in the conversation; order means this number."""
     is_new: bool
-    """False: the same event key was accepted before, and this is what it became then."""
+    """False: the same event key was accepted before, and these are the values of that message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to work on a turn, until somebody else claims a turn of the same conversation."""
+    """The right to work on a turn, until another worker claims a turn of the same conversation."""
 
     turn_id: UUID
     conversation_id: UUID
     user_id: UUID
     seq: int
     epoch: int
-    """The conversation's epoch when this claim was made; a newer one fences this claim off."""
+    """The conversation's epoch when this claim was made; a newer epoch ends this claim."""
     attempt: int
     """1 for the first. Raised before the attempt, so that a message which kills its worker is counted."""
     envelope: Envelope
     age_s: float
     """How long the message has waited."""
     recent: int = 1
-    """How many messages the same user sent there within the minute before, this one among them; counted up to a hundred."""
+    """How many messages the same user sent there within the minute before, this one included; counted up to a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnOrigin:
-    """Where a turn belongs, without a word of what was said: enough to decide who may see its answer."""
+    """Where a turn belongs, without its text: enough to decide which client may see its answer."""
 
     account: str
     platform: Platform
     channel_id: str
     has_ended: bool
-    """Nothing more will come of it than what is in the outbox now."""
+    """The turn will add nothing more to the outbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxMessage:
-    """A message as it came in, for whoever comes back to it after its turn."""
+    """A message as it came in, for steps that read it outside of its turn."""
 
     turn_id: UUID
     conversation_id: UUID
@@ -74,49 +74,49 @@ class UnreadableMessage:
     attempt: int
     age_s: float
     reason: str
-    is_forgotten: bool
-    """Its sender was deleted: nobody will ever read it."""
+    is_erased: bool
+    """Its sender was deleted: it can never be read again."""
     is_damaged: bool
-    """The bytes are not what was sealed. If neither, a key is missing, and may come back."""
+    """The bytes are not those that were sealed. If neither is true, a key is missing, and may come back."""
 
 
 class Inbox(Protocol):
-    """Accepted messages. Fails closed: what is not stored is not acknowledged."""
+    """Accepted messages. Fails closed: a message that is not stored is not acknowledged."""
 
     async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
-        """Store a message under its account and event key, with the conversation's next number; the caller defers its work in the same tx.
+        """Store a message under its account and event key, with the conversation's next number; the caller defers its turn in the same tx.
 
-        A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap.
+        A duplicate stores nothing and returns the values of the first message. Raises InboxFull over the account's cap.
 
-        A conversation is shared from the first message on whose envelope says so; at the API, also as soon as a second user writes in it.
-        It never becomes private again, and every envelope that is read back says what the conversation is by then."""
+        A conversation is shared from the first message whose envelope says so; at the API, also as soon as a second user writes in it. It
+        never becomes private again, and the `is_shared` of every envelope read back is that of the conversation at that time."""
         ...
 
     async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
-        """Begin an attempt: count it, raise the conversation's epoch, and return the message. None when the turn has ended already.
+        """Begin an attempt: count it, raise the conversation's epoch, and return the message. None if the turn has ended already.
 
-        A transaction of its own: what goes wrong afterwards must not take the count back."""
+        Call it in a transaction of its own: a later failure must not take the count back."""
         ...
 
-    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
-        """Return the messages that wait behind a claimed one in its conversation, in their order; none that cannot be opened."""
+    async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
+        """Return the messages that wait behind a claimed one in its conversation, in order, without those that cannot be opened."""
         ...
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
-        """Make messages that wait part of a claimed one: they have no turn of their own any more, and every later claim of this turn has
-        all of them. Returns the claim with what they say. Raises Fenced."""
+        """Join waiting messages to a claimed one: they have no turn of their own any more, and every later claim of this turn has all of
+        them. Returns the claim with their texts added. Raises ClaimLost."""
         ...
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
-        """Take the count of this attempt back, if the claim still stands: the message is not to blame for a store that was away."""
+        """Take the count of this attempt back, if the claim still stands: the attempt failed because a store was down."""
         ...
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
-        """See that the claim still stands, and lock it until the transaction ends; raise Fenced otherwise."""
+        """Check that the claim still stands, and lock it until the transaction ends; raise ClaimLost otherwise."""
         ...
 
     async def finish(self, tx: Transaction, claim: Claim) -> None:
-        """The turn has ended well. Part of the turn's last transaction."""
+        """Note that the turn has ended well. Part of the turn's last transaction."""
         ...
 
     async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
@@ -124,25 +124,25 @@ class Inbox(Protocol):
         ...
 
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
-        """Give up on a message that nobody can read any more, because its sender's key is gone."""
+        """Give up on a message that cannot be read any more, because its sender's key is gone."""
         ...
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
-        """Return where a turn belongs; None for a turn that there never was."""
+        """Return where a turn belongs; None for an unknown turn."""
         ...
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
-        """Return what was said in a turn, whatever became of it; None for a turn that there never was, and for what nobody can read any
-        more: its sender was deleted, or it is damaged."""
+    async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
+        """Return the message of a turn, whatever became of it; None for an unknown turn, and for a message that cannot be read any more:
+        its sender was deleted, or it is damaged."""
         ...
 
     async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        """Return the last message that a user sent to an account in a conversation that is not shared; None where there is none that can
-        be opened."""
+        """Return the last message that a user sent to an account in a conversation that is not shared; None if there is none that can be
+        opened."""
         ...
 
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
-        """Return the last message that an account was sent, for whoever sets it up; None where there is none that can be opened."""
+        """Return the last message that was sent to an account, for the operator who adds it; None if there is none that can be opened."""
         ...
 
     async def waiting(self, tx: Transaction) -> int:

@@ -1,4 +1,4 @@
-"""One row per answered turn: who, where, and how the answer came about."""
+"""One row per answered turn: its user, its session, and how the answer was made."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Interactions(Protocol):
     """The log of answered turns. Fails closed, as part of the turn's last transaction."""
 
     async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
-        """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeated, it adds nothing. No message text."""
+        """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeating it adds nothing. No message text."""
         ...

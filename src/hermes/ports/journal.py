@@ -1,4 +1,4 @@
-"""What a turn did, step by step. Paid and outward effects are remembered here, so that a re-driven turn does not do them again."""
+"""The journal: what a turn did, step by step. It records paid and outward effects, so that a turn that runs again does not repeat them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EffectProgress(StrEnum):
     NEW = "new"
     """Never tried before; it is noted as started now."""
     STARTED = "started"
-    """An earlier attempt started it and never said how it ended: it may have happened."""
+    """An earlier attempt started it and did not note how it ended: it may have happened."""
     DONE = "done"
 
 
@@ -29,13 +29,13 @@ class Effect:
 
     progress: EffectProgress
     request: bytes
-    """What was prepared before the first try; a later try uses this, word for word."""
+    """The request prepared before the first try; a later try uses it unchanged."""
     result: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """One line of the journal, for reading."""
+    """One entry of the journal, for reading."""
 
     step: str
     index: int
@@ -51,29 +51,29 @@ class Journal(Protocol):
     """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        """Note that an effect is about to start, or return what is known of it. Raises Fenced when the claim no longer stands."""
+        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
         ...
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
-        """Note how an effect ended, and return the result that stands: the first one noted, whoever it was."""
+        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt."""
         ...
 
     async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
-        """Whether an effect has ended, in whichever attempt."""
+        """Whether an effect has ended, in any attempt."""
         ...
 
     async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Add events that are no effects, each a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
+        """Add events that are no effects, each with a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
         ...
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
-        """Add an event to a turn that has ended: memory_saved. No change for a turn that there never was."""
+        """Add an event to a turn that has ended: memory_saved. No change for an unknown turn."""
         ...
 
     async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        """Return what is known of an effect, for whoever reads it after the turn; None for one that was never begun. Raises Forgotten."""
+        """Return what is known of an effect, for callers outside of the turn; None for an effect that never began. Raises UserErased."""
         ...
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        """Return the events of a turn in the order they were noted."""
+        """Return the events of a turn in the order in which they were noted."""
         ...

@@ -1,7 +1,7 @@
-"""What is known about a user: facts with where they come from, and what was dreamt of them.
+"""What is known about a user: facts with their origin, and dreams about them.
 
-A fact is superseded, never overwritten: what was true once stays there with its dates. Structural facts have a key and one value at a
-time; free facts have none and are found by what they say. Nothing here decides what is worth knowing; `hermes.soul` does."""
+A fact is superseded, never overwritten: a fact that was true once stays with its dates. Structural facts have a key and one value at a
+time; free facts have no key and are found by their text. `hermes.soul` decides what is worth knowing; this module does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.ports.transactions import Transaction
 
 
 class FactOrigin(StrEnum):
-    """Who says so."""
+    """Where a fact comes from."""
 
     SAID = "said"
     """The user's own words, read by a model."""
@@ -43,14 +43,14 @@ class Fact:
     valid_from: datetime
     expires_at: datetime | None = None
     superseded_at: datetime | None = None
-    """Since when it is no longer held to be true; None for a fact that is."""
+    """Since when it no longer holds; None for a fact that holds."""
     superseded_by: UUID | None = None
-    """What took its place; None also for one that was taken back."""
+    """The fact that replaced it; None also for a fact that the user took back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFact:
-    """A fact to keep, with what it is found by."""
+    """A fact to store, with what it is found by."""
 
     text: str
     key: str | None = None
@@ -59,7 +59,7 @@ class NewFact:
     confidence: float = 1.0
     expires_at: datetime | None = None
     canonical: str = ""
-    """The text without what makes no difference: two facts with one canonical form are one fact."""
+    """The text in a normal form: two facts with the same canonical form are one fact."""
     terms: Sequence[str] = ()
     """The words it is found by. They are keyed before they are stored."""
     embedding: Embedding | None = None
@@ -68,7 +68,7 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactChange:
-    """One step of what is known: a new fact, those that it takes the place of, or both."""
+    """One change of the facts: a new fact, the facts that it replaces, or both."""
 
     fact: NewFact | None
     supersedes: tuple[UUID, ...] = ()
@@ -76,18 +76,18 @@ class FactChange:
 
 @dataclass(frozen=True, slots=True)
 class RecallCandidate:
-    """A free fact as recall sees it before any of them is opened."""
+    """A free fact as recall sees it, before any fact is decrypted."""
 
     id: UUID
     cosine: float | None
-    """None where the fact has no vector of the model that was asked for."""
+    """None if the fact has no vector of the question's model."""
     terms: Sequence[int]
-    """Its words, keyed."""
+    """The keyed digests of its words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallCandidates:
-    """All free facts of one user, and the question's own words keyed alike."""
+    """All free facts of one user, and the keyed digests of the question's words."""
 
     asked: Sequence[int]
     rows: Sequence[RecallCandidate]
@@ -104,29 +104,29 @@ class UnembeddedFact:
 
 @dataclass(frozen=True, slots=True)
 class ForgetMark:
-    """Something that a user asked to forget, took back or said anew, by its words' digests. Without words: all of the key, and without a
-    key everything."""
+    """Something that a user asked to forget, took back or stated again, by the digests of its words. Without words: all of the key; without
+    a key: everything."""
 
     key: str | None
     terms: Sequence[int]
     is_same_turn: bool
-    """It was asked for in the turn that was named, and not in a later one."""
+    """The user asked for it in the turn in question, and not in a later one."""
 
 
 class Memories(Protocol):
-    """Facts by user. Every call names the user, and no row of anybody else is ever touched.
+    """Facts by user. Every call names the user, and never touches a row of another user.
 
-    Fails closed. Values are sealed: what reads them raises Forgotten for a user who was deleted, and Damaged."""
+    Fails closed. Values are sealed: methods that read them raise UserErased for a deleted user, and DataDamaged."""
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
-        """Let nobody else change this user's facts until the transaction ends. Taken before what is decided upon is read."""
+        """Lock this user's facts against other writers until the transaction ends. Call it before reading the facts to decide upon."""
         ...
 
     async def has_free(self, tx: Transaction, user_id: UUID) -> bool:
-        """Whether there is any free fact of this user: without one there is nothing to recall."""
+        """Whether this user has any free fact: without one there is nothing to recall."""
         ...
 
-    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+    async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         """Return the structural facts that hold now, by key."""
         ...
 
@@ -135,7 +135,7 @@ class Memories(Protocol):
         ...
 
     async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Fact]:
-        """Return every fact there ever was, oldest first, also what is superseded or expired."""
+        """Return every fact of the user, oldest first, also superseded and expired ones."""
         ...
 
     async def candidates(
@@ -145,38 +145,37 @@ class Memories(Protocol):
         ...
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
-        """Return these facts of the user, in this order; ids of others are not there."""
+        """Return these facts of the user, in this order; ids of other users' facts are left out."""
         ...
 
     async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[FactChange], *, now: datetime) -> Sequence[Fact]:
-        """Supersede and add; return what was added. A free fact whose canonical form holds already is left out.
+        """Supersede and add facts; return those added. A free fact whose canonical form holds already is left out.
 
-        Of a key only one value holds: the old one must be among what is superseded."""
+        Only one value of a key holds: the old one must be among the superseded facts."""
         ...
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
-        """Take one fact out for good, whatever superseded it or was superseded by it, and what was dreamt of it; False if the user has no
-        such fact."""
+        """Delete one fact, also if it superseded another or was superseded, and the dreams about it; False if the user has no such fact."""
         ...
 
     async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
-        """Return which facts of a user come from what they said to an account; those without a source turn come from none."""
+        """Return which facts of a user come from messages to an account; facts without a source turn belong to no account."""
         ...
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:
-        """Take everything out that is known of a user, dreams included; return how many facts there were."""
+        """Delete all facts and dreams of a user; return how many facts there were."""
         ...
 
     async def mark_forgotten(
         self, tx: Transaction, user_id: UUID, turn_id: UUID | None, marks: Sequence[tuple[str | None, Sequence[str]]]
     ) -> None:
-        """Note what is not to be learnt again from messages until this turn's, each by its key and its words; without a turn, until now.
+        """Note what must not be learnt again from messages up to this turn's, each by its key and its words; without a turn, up to now.
 
-        The words are kept as keyed digests, for thirty days: no job comes later."""
+        The words are stored as keyed digests, for thirty days: no memory job runs later than that."""
         ...
 
     async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
-        """Return what was asked to be forgotten in this turn or in a later one."""
+        """Return what the user asked to forget in this turn or in a later one."""
         ...
 
     async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
@@ -184,11 +183,11 @@ class Memories(Protocol):
         ...
 
     async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[UnembeddedFact]:
-        """Return some free facts that hold and have no vector of this model, by id after `after`. What cannot be opened is left out."""
+        """Return some free facts that hold and have no vector of this model, by id after `after`. Unreadable facts are left out."""
         ...
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
-        """Give a fact its vector. No change for one that is gone."""
+        """Store the vector of a fact. No change for a fact that is gone."""
         ...
 
 
@@ -205,11 +204,11 @@ class DreamKind(StrEnum):
     INSIGHT = "insight"
     """Something that follows from several facts."""
     GAP = "gap"
-    """Something worth knowing that nobody knows."""
+    """Something worth knowing that Hermes does not know."""
 
 
 class DreamReview(StrEnum):
-    """What became of a dream."""
+    """Whether a line of a dream was accepted."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -230,7 +229,7 @@ class Dream:
     """Why it was rejected."""
     depth: DreamDepth = DreamDepth.DEEP
     period: date | None = None
-    """The first day of what it was dreamt over; the store knows it."""
+    """The first day of the period that the dream covers; set by the store."""
     id: UUID = field(default_factory=uuid4)
 
 
@@ -242,11 +241,11 @@ class Dreams(Protocol):
         ...
 
     async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
-        """Keep a dream, an empty one too; False, and no change, if this period was dreamt already."""
+        """Store a dream, also an empty one; False, and no change, if this period has a dream already."""
         ...
 
     async def newest(self, tx: Transaction, user_id: UUID, depth: DreamDepth) -> Sequence[Dream]:
-        """Return the accepted lines of the newest dream of a depth, as they were added."""
+        """Return the accepted lines of the newest dream of a depth, in the order in which they were added."""
         ...
 
     async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Dream]:
@@ -254,9 +253,9 @@ class Dreams(Protocol):
         ...
 
     async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
-        """Take lines out for good; ids of others are not there."""
+        """Delete lines; ids of other users' lines are left out."""
         ...
 
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
-        """Let a person's word on a line stand; False if the user has no such line."""
+        """Store a person's review of a line; False if the user has no such line."""
         ...

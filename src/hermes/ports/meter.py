@@ -1,4 +1,4 @@
-"""Numbers about turns and model calls, for whoever watches."""
+"""Numbers about turns, model calls, webhooks and sends, for the operator's metrics."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class TurnMeter(Protocol):
         ...
 
     def count_turn(self, outcome: str, intent: str) -> None:
-        """Count a turn that has ended, by what it ended with and what the user wanted."""
+        """Count a turn that has ended, by its outcome and the user's intent."""
         ...
 
 
 class WebhookMeter(Protocol):
-    """Counts what platforms post. Never on the message path: it neither raises nor waits."""
+    """Counts webhook events that were ignored. Never on the message path: it neither raises nor waits."""
 
     def count_ignored(self, platform: str, reason: str) -> None:
-        """Count something authentic for which there was nothing to do, by its reason."""
+        """Count an authentic event for which there was nothing to do, by its reason."""
         ...
 
 
 class SendMeter(Protocol):
-    """Counts what is sent to platforms. Never on the message path: it neither raises nor waits."""
+    """Counts sends to platforms. Never on the message path: it neither raises nor waits."""
 
     def count_send(self, platform: str, outcome: str) -> None:
-        """Count a try that has ended."""
+        """Count a try to send, by its outcome."""
         ...
 
     def show_breaker(self, platform: str, account: str, open_s: float) -> None:

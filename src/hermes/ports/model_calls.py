@@ -1,4 +1,5 @@
-"""Every call of a model, whoever made it: what it cost, who answered, how it went. The truth behind all budgets; no message text."""
+"""A row for every model call of every source: its cost, the model that answered, how it ended. All budgets are counted from these rows.
+They have no message text."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hermes.ports.transactions import Transaction
 
 
 class CallSource(StrEnum):
-    """Who wanted the answer."""
+    """Which part of Hermes asked for the answer."""
 
     ROUTER = "router"
     COMPLETIONS = "door"
@@ -35,18 +36,18 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
-    """One backend that was asked, or passed over."""
+    """One backend that was asked, or skipped."""
 
     name: str
     """The model's name in the chain."""
     backend: str
     model: str
-    """What is there to answer, by its own name."""
+    """The model that answers there, by its own name."""
     outcome: str
     """`answered`, the name of the error, or `skipped: …`."""
     ms: int
     status: int | None = None
-    """What its HTTP said, where it said something."""
+    """The HTTP status, if there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,38 +55,38 @@ class ModelCall:
     """One call with all of its attempts, as it is recorded when it has ended."""
 
     id: UUID
-    """That of its hold, where it had one."""
+    """The id of its budget hold, if it had one."""
     day: date
     """The UTC day that pays: the hold's day, also for a call that ended after midnight."""
     account_id: str
     source: CallSource
     tier: str
     model: str
-    """What was asked for."""
+    """The model that was requested."""
     outcome: CallOutcome
     latency_ms: int
     user_id: UUID | None = None
-    """None: nobody's budget, the platform's money."""
+    """None: the call counts for no user's budget, only for the global one."""
     turn_id: UUID | None = None
     session_id: UUID | None = None
     response_id: str | None = None
     """The sample in the session's message graph."""
     backend: str | None = None
-    """Who answered; None if nobody did."""
+    """The backend that answered; None if none did."""
     answered_by: str | None = None
     """The model that answered, as it named itself."""
     attempts: Sequence[CallAttempt] = ()
     usage: Usage = field(default_factory=Usage)
     micro_usd: int = 0
     rate: Mapping[str, Any] = field(default_factory=dict)
-    """The prices that were used, so that the sum can be done again."""
+    """The prices that were used, so that the cost can be computed again."""
     cache_hit: bool = False
-    """Out of our own cache: costs nothing and uses no budget; `usage` is that of the answer it copies."""
+    """The answer came from the answer cache: it costs nothing and uses no budget; `usage` is that of the answer it copies."""
     first_token_ms: int | None = None
 
     @property
     def tokens(self) -> int:
-        """What it takes from the budget, and what its hold is settled with."""
+        """The tokens that it takes from the budget, and with which its hold is settled."""
         return 0 if self.cache_hit else self.usage.tokens_in + self.usage.tokens_out
 
 
@@ -100,22 +101,22 @@ class CallTotals:
 
 @dataclass(frozen=True, slots=True)
 class DayTotals:
-    """The sums of one day, and the calls in them as far as they were asked for."""
+    """The sums of one day, and the ids of those of its calls that the caller asked for."""
 
     day: date
-    spent: CallTotals
+    totals: CallTotals
     ids: Sequence[UUID]
 
 
 class ModelCalls(Protocol):
-    """The calls, as rows that are only ever added."""
+    """The rows of model calls. They are only added, never changed."""
 
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
-        """Record a call; False when its id was recorded before, and then that one stands."""
+        """Record a call; False if its id was recorded before: then the first row stands."""
         ...
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
-        """Sum up the days from `since` to before `until`, of one user or of the platform."""
+    async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
+        """Sum up the days from `since` to before `until`, of one user or of all."""
         ...
 
     async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
@@ -123,9 +124,9 @@ class ModelCalls(Protocol):
         ...
 
     async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
-        """Return the platform's day as of one moment, with the ids of the calls that were recorded within the last `recent_s`."""
+        """Return the totals of all users on a day as of one moment, with the ids of the calls recorded within the last `recent_s`."""
         ...
 
-    async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
-        """Note that a person is told of a threshold (`2026-11` or `2026-11-15` of a subject); False when that was noted before."""
+    async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+        """Note that the operator is alerted of a threshold (`2026-11` or `2026-11-15` of a subject); False if that was noted before."""
         ...

@@ -1,11 +1,11 @@
-"""The way to a model, for whoever wants an answer: who asks, what comes back, and why there may be none.
+"""How the rest of Hermes calls a model: the caller, the answer, and why there may be none.
 
     NoAnswer
-    ├── ChainFailed      every model of the chain was asked, or passed over
+    ├── ChainFailed      every model of the chain was asked, or skipped
     ├── NoCapacity       no backend of the chain had a free slot for as long as a caller waits
-    └── UnknownPrice     a call that nobody can price cannot be budgeted
+    └── UnknownPrice     a call without a known price cannot be budgeted
 
-Beside these BudgetSpent and Paused (`ports.budgets`), CutShort (`ports.backends`) and StoreUnavailable."""
+A call can also raise BudgetSpent and CallsPaused (`ports.budgets`), CutShort (`ports.backends`) and StoreUnavailable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.ports.model_calls import CallAttempt, CallSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who wants an answer, and who pays."""
+    """Which user a model is called for, and who pays."""
 
     user_id: UUID
     account: str
@@ -29,18 +29,18 @@ class Caller:
     turn_id: UUID | None = None
     session_id: UUID | None = None
     takes_copies: bool = True
-    """Whether an earlier answer will do. Not where samples must be independent: the door, and batches."""
+    """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
     models: Sequence[str] | None = None
     """The chain to try in place of the tier's own."""
     agent: str | None = None
-    """Who answers: an agent's own adapter is tried before the chain."""
+    """The agent that answers: its own adapter is tried before the chain."""
     deadline_s: float | None = None
-    """In place of the gateway's own: an agent's long answer may take minutes, a person does not wait for one."""
+    """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerStarted:
-    """A model has begun to answer, and no other will: its call's id, and what answers, by its own name."""
+    """A model has begun to answer, and no other will: the call's id, and the answering model by its own name."""
 
     call_id: UUID
     model: str
@@ -48,21 +48,21 @@ class AnswerStarted:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said, what it cost, and how it came about."""
+    """A model's answer, its cost, and how it was made."""
 
     call_id: UUID
     completion: Completion
     backend: str
     model: str
-    """What was asked for, of those that could answer."""
+    """The model of the chain that was requested and answered."""
     micro_usd: int
     rate: Mapping[str, Any]
     attempts: Sequence[CallAttempt]
     latency_ms: int
     copy_of: UUID | None = None
-    """The call that sampled it, where it came out of the cache; it cost nothing then."""
+    """The call that sampled it, if it came from the cache; then it cost nothing."""
     session_id: UUID | None = None
-    """The session that has it now, where somebody recorded it."""
+    """The session in which it was recorded, if it was."""
 
 
 class NoAnswer(Exception):
@@ -70,7 +70,7 @@ class NoAnswer(Exception):
 
 
 class ChainFailed(NoAnswer):
-    """No backend of the chain answered. `last` is why the last one did not."""
+    """No backend of the chain answered. `last` is the error of the last one."""
 
     def __init__(self, attempts: Sequence[CallAttempt], last: BackendError | None) -> None:
         tried = ", ".join(f"{attempt.name}: {attempt.outcome}" for attempt in attempts) or "the chain is empty"
@@ -87,10 +87,10 @@ class UnknownPrice(NoAnswer):
 
 
 class Models(Protocol):
-    """Every call of a model passes here: admission, budget, cache, chain, slots, row."""
+    """Every model call goes through this port: admission, budget, cache, chain, slots, row."""
 
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
+    async def complete(self, request: ModelRequest, caller: Caller) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
-        Raises NoAnswer, BudgetSpent, Paused, and StoreUnavailable when the budget cannot be asked."""
+        Raises NoAnswer, BudgetSpent, CallsPaused, and StoreUnavailable if the budget cannot be read."""
         ...

@@ -1,4 +1,4 @@
-"""What goes out: answers in parts, in order, each with its own state; and what Hermes says by itself, later than it was asked to."""
+"""The outbox: answers in parts, in order, each part with its own state; and proactive messages, which Hermes sends later by itself."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
 MessageBody = str | Mapping[str, Any]
-"""One part of what is said: a text where people fetch it, a platform's own message where it is sent; the words of that are its `text`."""
+"""One part of an answer: a text where the client fetches it, a message in the platform's form where it is sent. `text` has its words."""
 
 
 class OutboxState(StrEnum):
-    """Where a parcel is on its way."""
+    """How far an outbox message is."""
 
     PENDING = "pending"
     ATTEMPTING = "attempting"
-    """Being sent. Found in this state after a crash, nobody knows whether it arrived."""
+    """Being sent. If it is in this state after a crash, it may have arrived."""
     SENT = "sent"
     DEAD = "dead"
-    """Given up: it lies among the dead letters. One whose last outcome is `ambiguous` may have arrived."""
+    """Given up: it is a dead letter. If its last outcome is `ambiguous`, it may have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +45,30 @@ class OutboxMessage:
     channel_id: str
     body: MessageBody
     tries: int
-    """How often it was given out, with this time."""
+    """How often it was taken, this time included."""
     doubts: int = 0
     """Tries that were cut off in the middle: each of them may have arrived."""
     news: str = ""
-    """What it is of, where it is no part of the turn's answer: `reminder/7KQ2`. Nobody was charged for it."""
+    """The name of its proactive message: `reminder/7KQ2`. Empty for a part of the turn's answer. A proactive message costs no credit."""
     failures: int = 0
     """How often it was put back because sending failed. Waiting for a breaker is no failure."""
     thread: str | None = None
-    """Where in the channel, as the platform names it."""
+    """The platform's id of the thread in the channel."""
     reply_to: str | None = None
-    """The message that it answers, where several people talk."""
+    """The message that it answers, in a channel where several people write."""
     is_late: bool = False
-    """It was among the dead letters, and was sent on its way again behind all others."""
+    """It was a dead letter, and was requeued behind all others."""
     is_reachable: bool = True
-    """False: the platform said that they left, and they have not written since."""
+    """False: the platform reported that the user left, and they have not written since."""
     taken_at: datetime | None = None
     last_inbound_at: datetime | None = None
-    """When somebody wrote in this conversation last."""
+    """When a user last wrote in this conversation."""
     confirmed_by: str | None = None
-    """Of one in doubt: the platform's id of the message that a receipt told of. It arrived."""
+    """For a message in doubt: the platform's message id of a receipt which shows that it arrived."""
 
     @property
     def reference(self) -> str:
-        """What we call it at platforms: the same for all of its tries, and for no other parcel anywhere."""
+        """Our reference of the message at platforms: the same for all of its tries, and different from every other outbox message."""
         return f"{self.turn_id}/{self.part}/{self.news}"
 
     @property
@@ -79,29 +79,29 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """How it went to bring a parcel to its platform."""
+    """How the delivery of an outbox message ended."""
 
     state: OutboxState
-    """SENT and DEAD end it; PENDING: to be tried again."""
+    """SENT and DEAD are final; PENDING: to be tried again."""
     outcome: SendOutcome | None = None
     reason: str = ""
-    """For people, without a word of what was sent."""
+    """For the operator, without a word of the message."""
     retry_in_s: float = 0.0
     is_failure: bool = False
-    """Of one that is put back: whether that uses up one of its tries."""
+    """If it is put back: whether that uses up one of its tries."""
     is_doubtful: bool = False
-    """Of one that is put back or dead: its last try may have arrived."""
+    """If it is put back or dead: its last try may have arrived."""
     message_id: str | None = None
-    """What the platform calls it."""
+    """The platform's id of the message."""
     moved_to: str | None = None
-    """The channel's id from now on."""
+    """The channel's new id, if the platform reported one."""
     events: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    """What else happened on the way, for the turn's journal."""
+    """What else happened during the delivery, for the turn's journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxAnswer:
-    """What a turn said, as far as it has been put into the outbox."""
+    """The answer of a turn, as it is in the outbox."""
 
     turn_id: UUID
     text: str
@@ -111,22 +111,22 @@ class OutboxAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProactiveMessage:
-    """Something that Hermes said by itself: a reminder, a price that came down."""
+    """A message that Hermes sends by itself: a reminder, a price that fell."""
 
     id: int
-    """Grows within a conversation: what has a larger one was said later."""
+    """Grows within a conversation: a later message has a larger id."""
     turn_id: UUID
     """The turn in which the user asked for it."""
     user_id: UUID
     name: str
-    """What it is of: `reminder/7KQ2`."""
+    """What it is about: `reminder/7KQ2`."""
     text: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxLengths:
-    """How much lies in the outbox that has not simply been sent."""
+    """How many outbox messages failed at least once and are not sent."""
 
     failed_sends: int
     """Put back, to be tried again."""
@@ -134,79 +134,80 @@ class OutboxLengths:
 
 
 class Outbox(Protocol):
-    """Answers that were promised, and news. Fails closed."""
+    """Answers and proactive messages on their way. Fails closed."""
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What was given up."""
+        """The messages that were given up."""
         ...
 
     @property
     def tracking(self) -> DeliveryTracking:
-        """What became of what was sent."""
+        """What became of the messages that were sent."""
         ...
 
     async def put(self, tx: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
-        """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing.
+        """Add an answer, in parts. Part of the turn's last transaction. Repeating it adds nothing.
 
-        For a platform that fetches its answers from us the promise is the delivery: `state` is then SENT."""
+        An answer that its client fetches is delivered when it is in the outbox: `state` is then SENT."""
         ...
 
-    async def put_news(
-        self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+    async def put_proactive(
+        self, tx: Transaction, message: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        """Promise something that a message of the past asked for, behind all that is promised in its conversation; the turn's answer stays
-        what it is. Repeated with the same name, it adds nothing. Holds the conversation until the transaction ends. `state` as in `put`."""
+        """Add a proactive message that the user asked for in an earlier `message`, behind all others of its conversation. The answer of
+        that turn stays as it is. Repeating it with the same name adds nothing. Locks the conversation until the transaction ends. `state`
+        as in `put`."""
         ...
 
-    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
-        """Return the news of a conversation that its history does not have yet, in order; each once, to whoever commits first. Those of
-        users who were deleted are dropped."""
+    async def take_proactive(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
+        """Return the proactive messages of a conversation that its history does not have yet, in order; each once, to the first transaction
+        that commits. Those of deleted users are dropped."""
         ...
 
-    async def news(
+    async def proactive_messages(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
-        """Return what was said by ourselves in a channel after the news with the id `after`, in order: for those who fetch their answers
-        from us. Those of users who were deleted are left out."""
+        """Return the proactive messages of a channel after the one with the id `after`, in order, for clients that fetch their answers.
+        Those of deleted users are left out."""
         ...
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        """Take the conversation's oldest parcel that is not settled, and mark it as being sent.
+        """Take the conversation's oldest message that is not settled, and mark it as being sent.
 
-        None when there is none, when it is not due yet, or when somebody is sending it right now. A later parcel is never given out
-        while an earlier one waits. A try that was cut off long ago is given out again, with one more doubt. What nobody can read any
-        more, because its user was deleted, is given up on the way."""
+        None if there is none, if it is not due yet, or if another worker is sending it now. A later message is never taken while an earlier
+        one waits. A try that was cut off long ago is taken again, with one more doubt. A message that cannot be read any more, because its
+        user was deleted, is given up on the way."""
         ...
 
-    async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
-        """Say how sending went, and return what has become of the parcel.
+    async def settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        """Note how the delivery ended, and return the message's new state.
 
-        That is DEAD for one to be put back where too many of its line wait already: it goes to the dead letters, never nowhere. A
-        recipient who cannot be reached is remembered as that until they write again. Whoever comes late, after the parcel was given to
-        another, changes nothing: None. Unless it was sent, this holds the conversation until the transaction ends."""
+        The state is DEAD if the message should be put back but too many of its account wait already: it becomes a dead letter, and is not
+        lost. A recipient who cannot be reached is noted as unreachable until they write again. A late call, after another worker took the
+        message, changes nothing and returns None. Unless the message was sent, this locks the conversation until the transaction ends."""
         ...
 
-    async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
-        """Conversations whose oldest parcel is due and was touched by nobody for so long, the longest waiting first: its sender died
-        between commit and send, or it was put back and its time has come."""
+    async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
+        """Return conversations whose oldest message is due and was not touched for so long, the longest waiting first: its worker died
+        between commit and send, or it was put back and is due again."""
         ...
 
     async def answer(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
-        """What the turn answered, as people read it; None while it has not."""
+        """Return the turn's answer as readable text; None while there is none."""
         ...
 
     async def waiting(self, tx: Transaction) -> int:
-        """How many parcels are not settled."""
+        """How many messages are not settled."""
         ...
 
     async def lengths(self, tx: Transaction) -> OutboxLengths:
-        """Count what was put back, and what was given up."""
+        """Count the messages that were put back, and those that were given up."""
         ...
 
 
 def readable_text(bodies: Sequence[MessageBody]) -> str:
-    """What people read in these parts, one after the other."""
+    """Return the text of these parts, one after the other."""
     texts = [body if isinstance(body, str) else str(body.get("text", "")) for body in bodies]
-    # Messages of a platform were cut at white space, which was left out; parts of a text were not.
+    # A platform's messages were cut at white space, which was dropped; so it is put back. Text parts lost nothing.
     return ("" if all(isinstance(body, str) for body in bodies) else "\n").join(texts)

@@ -1,4 +1,4 @@
-"""A session is one message graph: a conversation's stretch of talk between two long silences."""
+"""A session is the part of a conversation between two long silences, recorded in one message graph."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One stretch of a conversation, recorded in one message graph."""
+    """One part of a conversation, recorded in one message graph."""
 
     id: UUID
     conversation_id: UUID
     user_id: UUID
-    """Whose key seals it."""
+    """The user whose key seals it."""
     previous: UUID | None
     """The session before it, joined by `continuation`."""
     head: str
@@ -31,79 +31,79 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionQuery:
-    """Which sessions somebody asks for: those for which all of it holds."""
+    """Which sessions: those that match every field that is set."""
 
     names: tuple[str, ...] = ()
-    """Ids of sessions or conversations, ids of channels, or what OpenAI clients call their chats; () for all sessions."""
+    """Ids of sessions, conversations or channels, or the chat names of completions clients; () for all sessions."""
     since: datetime | None = None
-    """The last sign of life was then or later."""
+    """The last message was then or later."""
     account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserNodes:
-    """What one user's turns added to the graph of a session: by ids, without a word of it."""
+    """What one user's turns added to the graph of a session: the ids, without the text."""
 
     session_id: UUID
     nodes: frozenset[str]
-    """The messages of their turns, answers and tool results among them, as `Appended.nodes` named them."""
+    """The messages of their turns, answers and tool results included, by the ids of `AppendResult.nodes`."""
     others: frozenset[str]
-    """Those of everybody else's turns."""
+    """The messages of all other users' turns."""
     news: frozenset[str] = frozenset()
-    """What Hermes said there by itself because they had asked for it, by name."""
+    """The names of the proactive messages in it that the user had asked for."""
 
 
 class Sessions(Protocol):
     """Sessions of conversations. Fails closed."""
 
     async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
-        """Return the session that a message belongs to now, and note that it is alive; after 12 h (a setting) of silence, or where it was
-        ended, it is a new one. So it is where `is_shared` is not what the session is: a private list is never shown to a room.
+        """Return the session that a message belongs to now, and note the time. A new session begins after 12 h (a setting) of silence,
+        after the session was ended, and if `is_shared` differs from the session's: a private list is never shown to a room.
 
-        A new session starts with an empty list and knows its predecessor. Called twice at once, it makes one session. It is sealed for
-        whoever opened the conversation; where they were deleted, a new one begins, sealed for `user_id`, who speaks now. Raises NotThere,
-        and Forgotten when that one was deleted too."""
+        A new session starts with an empty list and knows its predecessor. Two calls at once make one session. It is sealed for the user
+        who opened the conversation; if that user was deleted, a new session begins, sealed for `user_id`, who writes now. Raises NotFound,
+        and UserErased if `user_id` was deleted too."""
         ...
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
-        """Return the session that a message belongs to now, and note that it is alive; None where a new one must begin. One write."""
+        """Return the session that a message belongs to now, and note the time; None if a new session must begin. One write."""
         ...
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
-        """Return a session; raise NotThere."""
+        """Return a session; raise NotFound."""
         ...
 
-    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
-        """Return the ids of the sessions that are wanted, in the order of their beginning, each once.
+    async def find(self, tx: Transaction, query: SessionQuery) -> Sequence[UUID]:
+        """Return the ids of the sessions that match the query, in the order of their beginning, each once.
 
-        A name that several people use for chats of their own stands for all of them. Raises NotThere for a name or an account that is
-        not known at all; known ones of which nothing else holds give no session."""
+        A chat name that several clients use stands for all of those chats. Raises NotFound for an unknown name or account; a known one
+        without a matching session gives none."""
         ...
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
-        """End a session that cannot be gone on with, and return the one that takes its place, with an empty list."""
+        """End a session that cannot be continued, and return the one that replaces it, with an empty list."""
         ...
 
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         """End every session of the conversations that a user opened or wrote in; return those that were not ended before.
 
-        The next message, whoever's it is, begins a new one with an empty list, and what this user said until now is not told across
-        sessions either. A turn that is under way still ends in the list it was asked under."""
+        The next message of any user begins a new session with an empty list, and the messages of this user until now are not carried over
+        into later sessions either. A turn that is under way still ends in the list in which it began."""
         ...
 
-    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
-        """Return where a user's words stand in graphs that outlive their key, because those are sealed for somebody else.
+    async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
+        """Return which messages of a user are in graphs that outlive the user's key, because they are sealed for another user.
 
-        With an account: in the graphs of that account, also those that are sealed for the user, where others spoke too. What was noted as
-        erased is left out, and so is what nobody can read any more."""
+        With an account: in the graphs of that account, also in those sealed for the user in which other users wrote too. Sessions noted
+        as erased are left out, and so are those that cannot be read any more."""
         ...
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
-        """Note that a user's words are gone from a session's graph."""
+        """Note that a user's words were erased from a session's graph."""
         ...
 
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
-        """Whether everybody who spoke in a session allows training, as of now. Somebody who was deleted does not.
+        """Whether all users who wrote in a session allow training now. A deleted user does not.
 
-        Raises NotThere, and Forgotten when the one was deleted for whom it is sealed."""
+        Raises NotFound, and UserErased if the session's owner was deleted."""
         ...

@@ -1,7 +1,7 @@
-"""The soul: who the agent is, and what it knows about whom it talks to.
+"""The soul: the agent's personality, and what it knows about the user.
 
-In two parts, because they change at different speeds. `system` is the same from turn to turn, so that prompts extend each other and a
-provider's cache stays warm; what changes with every message is the `note`, which goes into that turn's user message and stays there."""
+It has two parts, because they change at different speeds. `system` is the same from turn to turn, so that prompts extend each other and
+the vendor's prompt cache holds. `note` changes with every message; it goes into that turn's user message and stays there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.ports.users import User
 
 @dataclass(frozen=True, slots=True)
 class Soul:
-    """What a turn's prompt is made with."""
+    """What Hermes adds to a turn's prompt."""
 
     system: str
     """Personality, user facts, fitness context, cross-session context, deep-dream synthesis. User-editable text stands in a data block."""
@@ -28,72 +28,72 @@ class Soul:
     """Whether facts were searched for, found or not."""
     load_ms: int
     timezone: str | None = None
-    """The user's own, where they told it: an IANA name."""
+    """The user's own, if they told it: an IANA name."""
 
 
 class Souls(Protocol):
-    """Where souls come from. Fails open: what cannot be had is left out, down to the personality alone."""
+    """Loads souls. Fails open: parts that cannot be loaded are left out, down to the personality alone."""
 
     async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
         """Return the soul for one message. Never raises, whatever store is down."""
         ...
 
     def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        """Return the soul for a message in a room that several people share: who answers, and what time it is.
+        """Return the soul for a message in a room that several people share: the agent's personality, and the time.
 
-        Takes no user, so that it can know nothing of one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
+        Takes no user, so that it can know nothing about one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
         ...
 
     async def invalidate(self, user_id: UUID) -> None:
-        """Let the next load see what was just written; call it after the commit. Three tries, then an alert. Never raises."""
+        """Make the next load read what was just written; call it after the commit. Three tries, then an alert. Never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CachedSoul:
-    """What a cache of bases said: the value, and a mark to put a newer one with."""
+    """What the soul cache returned: the value, and a mark to pass to `put`."""
 
     value: bytes | None
     mark: bytes | None
-    """None where the cache cannot be reached; nothing is put then."""
+    """None if the cache cannot be reached; then nothing is put."""
 
 
 class SoulCache(Protocol):
     """The cached part of souls by user, sealed, for an hour."""
 
     async def get(self, user_id: UUID) -> CachedSoul:
-        """Return what is there. Never raises: what cannot be read is not there."""
+        """Return the cached value. Never raises: a value that cannot be read counts as missing."""
         ...
 
     async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
-        """Keep a value, unless something was dropped since `mark` was given: it may be older than that. Never raises."""
+        """Store a value, unless `drop` was called since `mark` was given: the value may be outdated. Never raises."""
         ...
 
     async def drop(self, user_id: UUID) -> None:
-        """Forget the value, and refuse those that were made before. Raises StoreUnavailable."""
+        """Delete the value, and refuse values made before. Raises StoreUnavailable."""
         ...
 
     @property
     def ttl_s(self) -> int:
-        """How long a value is believed: the exposure when it could not be dropped."""
+        """How long a value is used: so long an outdated value may be shown if `drop` failed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """Something the user wrote in a session that is over."""
+    """A message that the user wrote earlier."""
 
     text: str
     at: datetime
 
 
 class PastMessages(Protocol):
-    """What users wrote before. Fails closed."""
+    """Earlier messages of users. Fails closed."""
 
     async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
-        """Return the user's last messages of sessions that are over, oldest first. Raises Forgotten."""
+        """Return the user's last messages of sessions that are over, oldest first. Raises UserErased."""
         ...
 
     async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
-        """Return the user's last messages that a model may still be shown, of whatever session, without that of one turn; newest first."""
+        """Return the user's last messages of any session that a model may still be shown, except that of one turn; newest first."""
         ...

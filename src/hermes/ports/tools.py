@@ -1,7 +1,7 @@
-"""Tools: what a model may have done for the user, how a call ends, and what keeps an effect from happening twice.
+"""Tools: what a model can do for the user, how a tool call ends, and how Hermes keeps an effect from happening twice.
 
-A model's tool call is a wish. It is checked, clamped and carried out at most once per turn and place in the turn; what costs money or
-orders something is first only offered, under a code that the user's next message can confirm."""
+A model's tool call is a request. Hermes checks it, limits its arguments, and runs it at most once per turn and place in the turn. A call
+that costs money or orders something is first only offered, under a code that the user's next message can confirm."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model asked for, as it said it."""
+    """A tool call as the model wrote it."""
 
     id: str
     name: str
     arguments: str
-    """A JSON object, if the model did well."""
+    """A JSON object, if the model wrote it correctly."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUser:
-    """For whom a tool works, and when."""
+    """The user of a tool call, and the time."""
 
     user_id: UUID
     account: str
@@ -40,7 +40,7 @@ class ToolUser:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call ended, in words for a model."""
+    """How a tool call ended, in words for the model."""
 
     call_id: str
     name: str
@@ -60,33 +60,33 @@ class GatedTools:
 
 
 class Tools(Protocol):
-    """What a model may have done. Neither call raises."""
+    """The tools that a model may call. No method raises."""
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
-        """Choose the tools for a message; all of them when in doubt, because a wrong prune is a failed message.
+        """Choose the tools for a message; all of them if in doubt, because without a needed tool the message fails.
 
-        `warm` is the subset that was last sent in this session while the vendor's prompt cache may still hold it: sent within the cache's
+        `warm` is the subset that was last sent in this session, if the vendor's prompt cache may still hold it: sent within the cache's
         life, in a prompt above the model's floor. It is kept as long as it has what the message needs; None chooses afresh.
-        `has_tool_history` says that tool calls stand in what will be sent, or that our last message asked something: vendors insist on the
-        tools whose calls they are shown, and a "yes" is an answer then. Some tools always go along with it."""
+        `has_tool_history` says that the messages to send have tool calls, or that our last message asked a question: vendors demand the
+        tools whose calls they are shown, and a "yes" then answers a question. Then some tools are included, whatever the message says."""
         ...
 
     def for_room(self) -> Tools:
-        """Return those of the tools that neither read nor do anything for one person, for a room that several people share.
+        """Return only the tools that neither read nor do anything for one person, for a room that several people share.
 
-        They refuse a call of any other tool, and say that nothing was done."""
+        A call of any other tool is refused, and the result says that nothing was done."""
         ...
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
-        """Carry a call out, within 5 seconds. `index` is its place among the calls of the turn.
+        """Run a call, within 5 seconds. `index` is its place among the calls of the turn.
 
-        A call that changes something does so once per turn and index; repeated, it returns what the first one brought."""
+        A call that changes something does so once per turn and index; a repeated call returns the result of the first one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceChange:
-    """What a key held before something was saved, and what it holds now; None for nothing."""
+    """The value of a key before and after a save; None for no value."""
 
     before: str | None
     after: str | None
@@ -94,76 +94,76 @@ class PreferenceChange:
 
 @dataclass(frozen=True, slots=True)
 class ErasedFacts:
-    """What was forgotten, a line each, as it was known; and whether it was spoken of in messages that models were shown."""
+    """The facts that were erased, a line each; and whether messages that models were shown mention them."""
 
     lines: Sequence[str]
     was_said: bool
 
 
 class Notebook(Protocol):
-    """What tools may write down about a user and look up again. Whoever remembers decides what is kept, and how it is found.
+    """What tools may note about a user and look up again. The notebook decides what is stored, and how it is found.
 
-    `save`, `forget` and `search` open transactions of their own: whoever calls them holds none, for a connection that waits for another one
-    is how a pool runs dry."""
+    `save`, `forget` and `search` open transactions of their own. The caller must hold none: connections that wait for other connections
+    exhaust the pool."""
 
     async def save(self, user: ToolUser, key: str, value: str, *, no_longer: bool = False) -> PreferenceChange:
-        """Remember a preference in place of an older one with the same key; `no_longer`: this value of it does not hold any more.
+        """Store a preference in place of an older one with the same key; `no_longer`: this value does not hold any more.
 
-        Repeating it changes nothing. ValueError says what is wrong."""
+        Repeating it changes nothing. Raises ValueError with what is wrong."""
         ...
 
     async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
-        """Take out for good what is known about something, by its key or by words; without any, everything. What it was told in goes with
-        it: the user's next message begins a new session. Repeating it changes nothing."""
+        """Erase what is known about something, by its key or by words; without any, everything. The session in which the user told it ends
+        too: the user's next message begins a new session. Repeating it changes nothing."""
         ...
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
-        """Return what is known that is nearest to the query, a line each, the nearest first."""
+        """Return the facts that are nearest to the query, a line each, the nearest first."""
         ...
 
     async def observe(self, tx: Transaction, user: ToolUser, facts: Mapping[str, str]) -> None:
-        """Note what follows from something that Hermes did for the user, as part of doing it. What they said of a key themselves stands."""
+        """Store facts that follow from what Hermes did for the user, in the same transaction. A key that the user stated stays as it is."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EffectRecord:
-    """What is known of a call's effect."""
+    """What is known of a tool call's effect."""
 
     is_new: bool
-    """Nobody began it before; it is noted as begun now."""
+    """It was never begun before; it is noted as begun now."""
     text: str | None
-    """What it brought. None and not new: somebody began it and never said how it ended, so it may have happened."""
+    """Its result. None and not new: an earlier run began it and did not note how it ended, so it may have happened."""
 
 
 class EffectRecords(Protocol):
-    """The effects of tools, by turn and index, sealed. Fails closed: what cannot be noted is not begun."""
+    """The effects of tools, by turn and index, sealed. Fails closed: an effect that cannot be noted is not begun."""
 
     async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
-        """Note that an effect begins, or return what is known of it. Waits for whoever has begun it in a transaction that is still open."""
+        """Note that an effect begins, or return what is known of it. Waits for an open transaction that has begun the same effect."""
         ...
 
     async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
-        """Note what an effect brought."""
+        """Note the result of an effect."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOffer:
-    """Something that costs or orders, as it was offered to the user: what is carried out later is exactly this."""
+    """A purchase or an order as it was offered to the user: exactly this is carried out later."""
 
     tool: str
     terms: Mapping[str, Any]
 
 
 class Offers(Protocol):
-    """Orders that wait for the user's word, sealed."""
+    """Offers that wait for the user's confirmation, sealed."""
 
     async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
-        """Keep an offer; return its code, which is short enough to be said."""
+        """Store an offer; return its code, which is short enough to be said."""
         ...
 
     async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
-        """Return what was offered, once. Raises NotThere for a code that is unknown, used up, too old, another user's or another tool's,
-        and for one of the same turn: between the offer and its order the user must have written something."""
+        """Return the offer, once. Raises NotFound for a code that is unknown, used, too old, another user's or another tool's, and for a
+        code of the same turn: between the offer and the order the user must have written a message."""
         ...

@@ -1,4 +1,4 @@
-"""Who writes to us: users, the channels they write from, the key that seals what they said."""
+"""Users, the channels that they write from, and the key that seals their messages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hermes.turn import Platform
 
 
 class UserState(StrEnum):
-    """How far we know somebody."""
+    """How far a user has signed up."""
 
     STRANGER = "stranger"
-    """Wrote to us, never signed up."""
+    """Wrote to Hermes, never signed up."""
     INVITED = "invited"
     """Signed up, not activated yet."""
     ACTIVE = "active"
@@ -27,25 +27,25 @@ class UserState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who writes to us. Everything they say is sealed with a key of their own."""
+    """A person who writes to Hermes. All their messages are sealed with a key of their own."""
 
     id: UUID
     state: UserState
     tier: str
     language: str | None
-    """What they are answered in; None: nobody knows yet, so what they write in."""
+    """The language of the answers; None: not chosen yet, so the language they write in."""
     referral_code: str
     trains: bool
-    """Whether they allowed what they say to be used for training."""
+    """Whether they allowed their messages to be used for training."""
     referred_by: UUID | None = None
-    """Who brought them."""
+    """The user who referred them."""
     created_at: datetime | None = None
-    """When they were first met, or signed up; None where no store said."""
+    """When they first wrote or signed up; None if the store does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewUser:
-    """Somebody who signs up, before they have written a word. Repeated with the same id, it is the same person."""
+    """A user who signs up before they write a message. Two with the same id are the same user."""
 
     state: UserState = UserState.INVITED
     tier: str = "free"
@@ -55,7 +55,7 @@ class NewUser:
 
 @dataclass(frozen=True, slots=True)
 class UserChannel:
-    """Where somebody writes from: who they are on a platform, to one of our accounts."""
+    """Where a user writes from: their sender id at a platform, towards one of our accounts."""
 
     account: str
     platform: Platform
@@ -67,24 +67,24 @@ class UserChannel:
 
 @dataclass(frozen=True, slots=True)
 class LinkResult:
-    """What became of a channel."""
+    """How linking a channel to a user ended."""
 
     is_new: bool
-    """False: it was theirs already."""
+    """False: the channel was the user's already."""
     replaced: UUID | None = None
-    """The stranger who was met there before, and is forgotten now."""
+    """The stranger who wrote from there before, and is deleted now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDataCounts:
-    """How much is kept of somebody."""
+    """How much data of a user is stored."""
 
     facts: int = 0
-    """Also those that are no longer held to be true."""
+    """Also superseded facts."""
     conversations: int = 0
     """Those that they opened."""
     messages: int = 0
-    """What they wrote."""
+    """Those that they wrote."""
     bookings: int = 0
     reminders: int = 0
     price_watchers: int = 0
@@ -93,11 +93,11 @@ class UserDataCounts:
 
 
 class ChannelTaken(PortError):
-    """This channel is another user's; nothing was changed."""
+    """This channel belongs to another user; nothing was changed."""
 
 
 class ChannelBusy(PortError):
-    """A message from this channel waits for its answer; link it when that was given."""
+    """A message from this channel waits for its answer; link the channel after the answer."""
 
 
 class Users(Protocol):
@@ -106,30 +106,31 @@ class Users(Protocol):
     async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
     ) -> tuple[User, bool]:
-        """Return the user behind a sender, and whether they are new. A new one gets a data key and the given state.
+        """Return the user behind a sender, and whether they are new. A new user gets a data key and the given state.
 
-        `alias` is another id of the same sender, where the platform gives two: whoever is known by one of them is known by both from now
-        on. Where two users have them already, both stay what they are.
+        `alias` is a second id of the same sender, if the platform gives two: a user known by one of them is known by both from now on. If
+        the two ids belong to two users already, both stay as they are.
 
-        Safe when two first messages arrive at once: both get the same user."""
+        Safe if two first messages arrive at once: both get the same user."""
         ...
 
-    async def create(self, tx: Transaction, newcomer: NewUser) -> User:
-        """Sign somebody up, with a data key and without any channel. Repeating it changes nothing and returns who is there.
+    async def create(self, tx: Transaction, new_user: NewUser) -> User:
+        """Sign a user up, with a data key and without any channel. Repeating it changes nothing and returns the existing user.
 
         Raises ValueError for a state other than invited or active, and for a language that Hermes does not speak."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID) -> User:
-        """Return a user; raise NotThere."""
+        """Return a user; raise NotFound."""
         ...
 
     async def find(self, tx: Transaction, channel: UserChannel) -> User | None:
-        """Return who writes from a channel; None for nobody. Unlike `meet` it makes nobody, and no message is noted."""
+        """Return the user who writes from a channel; None if there is none. Unlike `find_or_create` it creates no user, and notes no
+        message."""
         ...
 
     async def by_code(self, tx: Transaction, referral_code: str) -> User | None:
-        """Return the user with this referral code; None for nobody."""
+        """Return the user with this referral code; None if there is none."""
         ...
 
     async def between(self, tx: Transaction, first: UUID, last: UUID, *, limit: int = 3) -> Sequence[User]:
@@ -141,64 +142,63 @@ class Users(Protocol):
         ...
 
     async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
-        """Return where these users write from, each user's in the order of linking; no entry for one without a channel."""
+        """Return the channels of these users, each user's in the order of linking; no entry for a user without a channel."""
         ...
 
     async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
-        """Let a channel be this user's. Repeating it changes nothing.
+        """Link a channel to this user. Repeating it changes nothing.
 
-        A stranger who was met there, and was never given or charged a credit, makes room: the channel moves, and a stranger without any
-        channel left is forgotten, so that the next message opens a conversation under the user's own key. Raises ChannelTaken for a
-        channel of anybody else; ChannelBusy while a message of the stranger's waits, for it would be lost; NotThere, and Forgotten for a
-        deleted user."""
+        A channel of a stranger who was never given or charged a credit moves to the user. A stranger without any channel left is deleted,
+        so that the next message opens a conversation under the user's own key. Raises ChannelTaken for a channel of any other user;
+        ChannelBusy while a message of the stranger waits, because it would be lost; NotFound; and UserErased for a deleted user."""
         ...
 
     async def activate(self, tx: Transaction, user_id: UUID) -> bool:
-        """Make a stranger or an invited user active; False, and no change, for an active one. Forgotten for a deleted one."""
+        """Make a stranger or an invited user active; False, and no change, for an active user. Raises UserErased for a deleted user."""
         ...
 
     async def refer(self, tx: Transaction, user_id: UUID, referrer_id: UUID) -> bool:
-        """Note who brought somebody; repeating it changes nothing.
+        """Note who referred a user; repeating it changes nothing.
 
-        False, and no change, unless the referrer is active, and the other one is not yet and was brought by nobody else. So nobody
-        brings themselves, and no two bring each other. Raises NotThere, and Forgotten for a deleted newcomer."""
+        False, and no change, unless the referrer is active, and the user is not active yet and has no other referrer. So no user refers
+        themselves, and no two users refer each other. Raises NotFound, and UserErased for a deleted user."""
         ...
 
     async def set_tier(self, tx: Transaction, user_id: UUID, tier: str) -> None:
-        """Let the user have another tier. Whether there is one of that name, the caller knows. Forgotten for a deleted user."""
+        """Give the user another tier. The caller checks that the tier exists. Raises UserErased for a deleted user."""
         ...
 
     async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
-        """Record what the user is answered in; None: what they write in. Forgotten for a deleted user.
+        """Store the language of the user's answers; None: the language they write in.
 
-        Raises ValueError for a language that Hermes does not speak."""
+        Raises UserErased for a deleted user, and ValueError for a language that Hermes does not speak."""
         ...
 
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
-        """Record the user's word on training; Forgotten for a deleted one."""
+        """Store whether the user allows training. Raises UserErased for a deleted user."""
         ...
 
-    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
-        """Count what is kept of a user; nothing for somebody who never was. With an account, what belongs to it: facts, conversations,
-        messages, reminders and price watchers. Of bookings, meals and orders nobody knows where they were asked for: none are counted."""
+    async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
+        """Count the stored data of a user; all zero for an unknown user. With an account, what belongs to it: facts, conversations,
+        messages, reminders and price watchers. Bookings, meals and orders do not name an account, so none are counted."""
         ...
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
-        """Let no message of a user's be taken in until the transaction ends, and no turn of theirs that is under way come to its end: its
-        claim is fenced off. With an account, there alone."""
+        """Accept no message of a user until the transaction ends, and end the claims of their turns under way, so that none of those turns
+        can finish. With an account, in that account only."""
         ...
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
-        """Delete a user: discard their keys, their channels, what is known of them and what they had done; leave tombstones.
+        """Delete a user: discard their keys, their channels, all facts about them and what tools did for them; leave tombstones.
 
-        What was sealed for them can never be read again. They are held, as `hold` does. Repeating it changes nothing. Money rows stay, they
-        name nobody any more."""
+        Data sealed for them can never be read again. They are held, as by `hold`. Repeating it changes nothing. Rows about money stay, but
+        name no person any more."""
         ...
 
-    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
-        """Delete what an account has of a user who stays elsewhere: their channels there, what they said and were answered, the graphs in
-        which nobody else spoke, the facts that come from it, and what tools were asked for.
+    async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
+        """Delete what one account has of a user who stays in others: their channels there, their messages and the answers, the graphs in
+        which no other user wrote, the facts that come from it, and the effects, offers, reminders and price watchers of their tool calls.
 
-        Their key, their credits and all that other accounts have stay; so do bookings, meals and orders, of which nobody knows where they
-        were asked for. They are held there. Repeating it changes nothing."""
+        Their key, their credits and the data of other accounts stay; so do bookings, meals and orders, which do not name an account. The
+        user is held in this account, as by `hold`. Repeating it changes nothing."""
         ...

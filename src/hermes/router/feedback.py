@@ -69,7 +69,7 @@ class Feedback:
 
     async def _note(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         async with self.transactions.begin() as tx:
-            source = await self.tracking.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
+            source = await self.tracking.answer_source(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
             if source is None or not source.calls:
                 raise NotFound
             graph = await self.graphs.load(tx, source.session_id)

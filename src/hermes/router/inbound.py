@@ -46,7 +46,7 @@ class InboundRouter:
         for event in events:
             match event:
                 case InboundMessage():
-                    new += (await self.intake.accept(event.kept, newcomer=newcomer, alias=event.alias)).is_new
+                    new += (await self.intake.accept(event.stored_envelope, newcomer=newcomer, alias=event.alias)).is_new
                 case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
                     await self.delivery_updates.apply(channel.platform, channel.account, event)
                 case Reaction():

@@ -79,9 +79,9 @@ class ProactiveMessenger:
 
     async def record(self, conversation_id: UUID) -> None:
         """Write the proactive messages into the conversation's history, so that a model understands "thanks, done". The job of
-        `JobQueue.defer_news`: no turn of the conversation may be running. Safe to repeat."""
+        `JobQueue.defer_proactive`: no turn of the conversation may be running. Safe to repeat."""
         async with self.transactions.begin() as tx:
-            unrecorded = await self.outbox.take_news(tx, conversation_id)
+            unrecorded = await self.outbox.take_proactive(tx, conversation_id)
             if not unrecorded:
                 return
             # It counts as any message: it keeps the session open, and after a long silence it begins the next one.
@@ -120,7 +120,7 @@ class ProactiveMessenger:
 
     async def _private_origin(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         """The message in which the user asked or, if others read that conversation, the user's last message in a private one."""
-        origin = await self.inbox.said(tx, turn_id)
+        origin = await self.inbox.message_of(tx, turn_id)
         if origin is None or not origin.envelope.is_shared:
             return origin
         return await self.inbox.last_private(tx, origin.user_id, origin.envelope.account)
@@ -129,10 +129,10 @@ class ProactiveMessenger:
         user = await self.people.get(tx, origin.user_id)
         text = reply(due.kind, self.languages.of(user, origin.envelope.event.text), zone=None, now=None, **due.values)
         parts = self.outbox_delivery.render(origin.envelope, text)
-        await self.outbox.put_news(tx, origin, due.name, parts, OutboxState.PENDING if self._is_sent(origin) else OutboxState.SENT)
+        await self.outbox.put_proactive(tx, origin, due.name, parts, OutboxState.PENDING if self._is_sent(origin) else OutboxState.SENT)
         if self._is_sent(origin):
             await self.work.defer_delivery(tx, origin.conversation_id)
-        await self.work.defer_news(tx, origin.conversation_id)
+        await self.work.defer_proactive(tx, origin.conversation_id)
 
     def _is_sent(self, origin: InboxMessage) -> bool:
         """Whether we send it. On other platforms clients fetch it, and a signal tells those that wait for the conversation."""

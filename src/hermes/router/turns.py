@@ -78,7 +78,7 @@ class TurnRunner:
         async with self.services.transactions.begin() as tx:
             if await self.services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return claim
-            others = self.join_window.messages_to_join(claim, await self.services.inbox.behind(tx, claim, MAX_JOINED_MESSAGES))
+            others = self.join_window.messages_to_join(claim, await self.services.inbox.waiting_behind(tx, claim, MAX_JOINED_MESSAGES))
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
     async def _drive(self, claim: Claim) -> None:
@@ -121,9 +121,9 @@ class TurnRunner:
     async def _give_up_or_retry(self, message: UnreadableMessage) -> None:
         """Give up on a message that can never be opened; else raise MessageUnreadable and try again later: a missing key may be found."""
         is_hopeless = message.is_damaged and message.attempt > self.limits.max_attempts
-        if message.is_forgotten or is_hopeless or message.age_s > self.limits.max_age_s:
+        if message.is_erased or is_hopeless or message.age_s > self.limits.max_age_s:
             await self._bury_unread(message.turn_id, message.reason)
-            if not message.is_forgotten:
+            if not message.is_erased:
                 self.services.alerts.alert("message_unreadable", turn_id=str(message.turn_id), attempt=message.attempt)
             return
         raise MessageUnreadable(message.reason)

@@ -52,14 +52,14 @@ class ConversationEraser:
         async with transactions.begin() as tx:
             ended = await self.sessions.end(tx, user_id)
         async with transactions.begin() as tx:
-            found = await self.sessions.spoken(tx, user_id, account=account)
+            found = await self.sessions.user_nodes(tx, user_id, account=account)
         for nodes in found:
             await self._erase_in(nodes, user_id, transactions)
         await self.histories.drop([*ended, *(nodes.session_id for nodes in found)])
 
     async def refuse_unerased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         """Raise ErasureIncomplete if something is left to erase."""
-        if await self.sessions.spoken(tx, user_id, account=account):
+        if await self.sessions.user_nodes(tx, user_id, account=account):
             raise ErasureIncomplete
 
     async def _erase_in(self, user_nodes: UserNodes, user_id: UUID, transactions: Transactions) -> None:

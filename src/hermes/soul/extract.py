@@ -146,7 +146,7 @@ class MemoryWriter:
 
         Of the known free facts only those are read that may matter for the learned ones; there may be thousands."""
         await self.memories.lock(tx, user_id)
-        known = list(await self.memories.keyed(tx, user_id, now=now))
+        known = list(await self.memories.structural(tx, user_id, now=now))
         changes: list[tuple[LearnedFact, FactChange]] = []
         own: dict[UUID, Embedding] = {}
         gone: set[UUID] = set()

@@ -62,7 +62,7 @@ class LearnJob:
 
     async def _learnable_message(self, turn_id: UUID) -> LearnableMessage | None:
         async with self.transactions.begin() as tx:
-            message = await self.inbox.said(tx, turn_id)
+            message = await self.inbox.message_of(tx, turn_id)
             call = await self.journal.effect(tx, turn_id, *FIRST_CALL)
         if message is None or message.envelope.is_shared or call is None or call.result is None:
             return None

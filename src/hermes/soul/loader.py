@@ -90,7 +90,7 @@ class SoulLoader:
 
     async def _build(self, user_id: UUID, now: datetime) -> SoulBase:
         async with self.transactions.begin() as tx:
-            facts = await self.memories.keyed(tx, user_id, now=now)
+            facts = await self.memories.structural(tx, user_id, now=now)
             past = await self.past.last(tx, user_id, limit=MAX_PAST_MESSAGES)
             dreams = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
             has_facts = await self.memories.has_free(tx, user_id)

@@ -135,7 +135,7 @@ async def my_data(user_id: UUID, stores: MyDataStores, *, account: str | None = 
             user=user,
             balance=await stores.credits.balance(tx, user_id),
             channels=[channel for channel in channels if account in (None, channel.account)],
-            kept=await stores.people.kept(tx, user_id, account=limit),
+            kept=await stores.people.count_data(tx, user_id, account=limit),
             memory=memory,
         )
 
@@ -156,7 +156,7 @@ async def forget_user_at(user_id: UUID, account: str, stores: MyDataStores) -> b
     if not has_other_accounts(channels, account):
         await forget_user(user_id, stores)
         return True
-    await _erase_words_then(user_id, stores, lambda tx: stores.people.leave(tx, user_id, account), account=account)
+    await _erase_words_then(user_id, stores, lambda tx: stores.people.forget_in_account(tx, user_id, account), account=account)
     return False
 
 

@@ -77,12 +77,12 @@ class MemoryNotebook:
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         async with self.writer.transactions.begin() as tx:
-            known = await self.writer.memories.keyed(tx, user.user_id, now=user.now)
+            known = await self.writer.memories.structural(tx, user.user_id, now=user.now)
         found = (await self.recall.find(user.user_id, query, now=user.now)).facts
         return list(self._lines([*facts_about(known, query), *found]))[:MAX_RECALLED_FACTS]
 
     async def observe(self, tx: Transaction, user: ToolUser, facts: Mapping[str, str]) -> None:
-        known = {fact.key: fact.origin for fact in await self.writer.memories.keyed(tx, user.user_id, now=user.now)}
+        known = {fact.key: fact.origin for fact in await self.writer.memories.structural(tx, user.user_id, now=user.now)}
         new = [
             LearnedFact(text=text, key=key, origin=FactOrigin.SYSTEM, source_turn=user.turn_id)
             for key, text in facts.items()
@@ -120,7 +120,7 @@ class MemoryNotebook:
         memories, opening = self.writer.memories, free_fact_text(key, "")
         async with self.writer.transactions.begin() as tx:
             if key in KEYS:
-                return next((fact for fact in await memories.keyed(tx, user.user_id, now=user.now) if fact.key == key), None)
+                return next((fact for fact in await memories.structural(tx, user.user_id, now=user.now) if fact.key == key), None)
             known = await memories.live(tx, user.user_id, now=user.now)
         return next((fact for fact in known if fact.key is None and fact.origin is FactOrigin.TOOL and fact.text.startswith(opening)), None)
 

@@ -238,7 +238,7 @@ async def open_servers(servers: Sequence[McpServer], *, patience: McpTimeouts | 
             yield McpServers(connections)
         finally:
             # A program that does not end when its input does is told to, and then killed; the SDK takes its time for each.
-            await end_tasks(*tasks, cleanup_s=CLEANUP_S, longest_s=2 * CLEANUP_S)
+            await end_tasks(*tasks, cleanup_s=CLEANUP_S, max_s=2 * CLEANUP_S)
 
 
 async def list_all_tools(client: Client) -> list[ServedTool]:

@@ -68,7 +68,7 @@ class TurnAnswers:
                 waited_s = time.monotonic() - began
                 if waited_s >= timeout_s or self.closing.is_set():
                     return None
-                await bell.ring(min(next_look_s(waited_s), timeout_s - waited_s))
+                await bell.wait(min(next_look_s(waited_s), timeout_s - waited_s))
 
     def stream(self, turn_id: UUID, headers: Mapping[str, str]) -> StreamingResponse:
         """Answer with the turn's events until it has ended."""
@@ -94,7 +94,7 @@ class TurnAnswers:
                 if now - pinged >= self.ping_s:
                     yield b": ping\n\n"
                     pinged = now
-                await bell.ring(min(next_look_s(now - began), pinged + self.ping_s - now))
+                await bell.wait(min(next_look_s(now - began), pinged + self.ping_s - now))
         yield sse_event("message", response_json(response), identity=str(turn_id))
         yield sse_event("done", {"turn_id": str(turn_id)})
 

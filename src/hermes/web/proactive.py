@@ -52,7 +52,9 @@ def proactive_routes(transactions: Transactions, outbox: Outbox, doorkeeper: Api
     ) -> JSONResponse:
         """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
         async with transactions.begin() as tx:
-            return messages_response(await outbox.news(tx, key.account, Platform.REST, allowed_channel(key, channel or user), after=after))
+            return messages_response(
+                await outbox.proactive_messages(tx, key.account, Platform.REST, allowed_channel(key, channel or user), after=after)
+            )
 
     return routes
 
@@ -66,7 +68,9 @@ def visitor_proactive_routes(transactions: Transactions, outbox: Outbox) -> APIR
         if hermes_visitor is None or not is_cookie(hermes_visitor):
             return messages_response(())
         async with transactions.begin() as tx:
-            return messages_response(await outbox.news(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor), after=after))
+            return messages_response(
+                await outbox.proactive_messages(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor), after=after)
+            )
 
     return routes
 

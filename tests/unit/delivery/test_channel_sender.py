@@ -326,7 +326,7 @@ async def test_a_chat_is_not_written_to_faster_than_it_may_be_and_long_waits_go_
         await dispatch.send(parcel())
     assert all(later - earlier >= 1.0 for earlier, later in pairwise(house.times))
     for _ in range(12):
-        dispatch.pacer.turn(BOT, "42", house.now, longest_s=1_000)
+        dispatch.pacer.turn(BOT, "42", house.now, max_s=1_000)
     sending = await dispatch.send(parcel())
     assert (sending.state, sending.outcome, sending.is_failure) == (OutboxState.PENDING, None, False)
     assert sending.retry_in_s > 10.0
@@ -394,7 +394,7 @@ async def test_an_answer_that_is_given_up_gives_its_credit_back_once_and_news_gi
             await dispatch.note(None, each, sending, sending.state)
     assert (await house.credits.balance(None, claim.user_id)).available == 5
     assert [facts["is_refunded"] for _, facts in house.journal.notes] == [False, True, False]
-    assert [line["event"] for line in lines] == ["parcel_died"] * 3
+    assert [line["event"] for line in lines] == ["outbox_message_died"] * 3
 
 
 async def test_an_overflow_calls_a_person() -> None:

@@ -12,7 +12,7 @@ NUMBER = ChannelName(Platform.WHATSAPP, "bali")
 
 
 def waits(pacer: Pacer, line: ChannelName, channel: str, count: int, now: float = 0.0) -> list[float]:
-    return [round(pacer.turn(line, channel, now, longest_s=1_000), 3) for _ in range(count)]
+    return [round(pacer.turn(line, channel, now, max_s=1_000), 3) for _ in range(count)]
 
 
 def test_a_telegram_chat_gets_one_message_a_second_and_a_group_twenty_a_minute() -> None:
@@ -40,14 +40,14 @@ def test_chats_and_accounts_do_not_wait_for_each_other() -> None:
 
 def test_a_bot_sends_thirty_a_second_over_all_its_chats() -> None:
     pacer = Pacer()
-    assert [round(pacer.turn(BOT, str(chat), 0.0, longest_s=1), 3) for chat in range(32)] == [0.0] * 30 + [0.033, 0.067]
+    assert [round(pacer.turn(BOT, str(chat), 0.0, max_s=1), 3) for chat in range(32)] == [0.0] * 30 + [0.033, 0.067]
 
 
 def test_who_does_not_want_to_wait_takes_no_turn() -> None:
     pacer = Pacer()
     waits(pacer, BOT, "42", 12)
-    assert pacer.turn(BOT, "42", 0.0, longest_s=10.0) == 12.0
-    assert pacer.turn(BOT, "42", 0.0, longest_s=10.0) == 12.0
+    assert pacer.turn(BOT, "42", 0.0, max_s=10.0) == 12.0
+    assert pacer.turn(BOT, "42", 0.0, max_s=10.0) == 12.0
 
 
 def test_instagram_has_no_pace_per_chat() -> None:
@@ -58,5 +58,5 @@ def test_chats_that_have_rested_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pacing, "MAX_KNOWN_CHATS", 10)
     pacer = Pacer()
     for chat in range(50):
-        pacer.turn(BOT, str(chat), chat * 10.0, longest_s=1)
+        pacer.turn(BOT, str(chat), chat * 10.0, max_s=1)
     assert len(pacer.known) <= 12

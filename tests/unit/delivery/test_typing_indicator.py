@@ -88,7 +88,7 @@ def said(platform: Platform = Platform.TELEGRAM, channel_id: str = "42", key: st
 
 async def test_it_is_shown_after_a_moment_and_then_every_four_seconds() -> None:
     house = House()
-    async with house.typing.shown(said(thread="9")):
+    async with house.typing.show_during(said(thread="9")):
         await house.passes(0.6)
         assert house.calls == []
         await house.passes(10)
@@ -99,7 +99,7 @@ async def test_it_is_shown_after_a_moment_and_then_every_four_seconds() -> None:
 
 async def test_an_answer_that_comes_at_once_shows_nothing() -> None:
     house = House()
-    async with house.typing.shown(said()):
+    async with house.typing.show_during(said()):
         pass
     await house.passes(60)
     assert (house.calls, house.typing.showing) == ([], set())
@@ -108,7 +108,7 @@ async def test_an_answer_that_comes_at_once_shows_nothing() -> None:
 async def test_the_end_of_the_block_waits_for_no_call() -> None:
     house = House(hangs=True)
     async with asyncio.timeout(1):
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(1)
     await settled()
     assert (house.times, house.typing.showing, house.typing.calling) == ([0.7], set(), set())
@@ -118,7 +118,7 @@ async def test_what_the_block_raises_is_what_is_raised() -> None:
     house = House(answers=[NotSent()])
 
     async def turn() -> None:
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(1)
             raise KeyError
 
@@ -130,7 +130,7 @@ async def test_what_the_block_raises_is_what_is_raised() -> None:
 async def test_whatever_goes_wrong_ends_it_for_this_turn(answer: PlatformResponse | Exception) -> None:
     house = House(answers=[answer])
     with capture_logs() as logs:
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(60)
     assert house.times == [0.7]
     assert [line["event"] for line in logs] == ["typing_stopped"]
@@ -139,11 +139,11 @@ async def test_whatever_goes_wrong_ends_it_for_this_turn(answer: PlatformRespons
 async def test_a_chat_that_is_limited_is_left_alone_as_long_as_it_was_told() -> None:
     house = House(answers=[LIMITED])
     for _ in range(2):
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(10)
-    async with house.typing.shown(said(channel_id="43")):
+    async with house.typing.show_during(said(channel_id="43")):
         await house.passes(1)
-    async with house.typing.shown(said()):
+    async with house.typing.show_during(said()):
         await house.passes(14)
     assert house.times == [0.7, 20.7, 33.7]
 
@@ -151,21 +151,21 @@ async def test_a_chat_that_is_limited_is_left_alone_as_long_as_it_was_told() -> 
 async def test_turns_that_follow_each_other_closely_show_it_no_more_than_once_a_second() -> None:
     house = House()
     for _ in range(4):
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(0.75)
     assert house.times == [0.7, 2.2]
 
 
 async def test_a_group_is_shown_it_every_fifteen_seconds() -> None:
     house = House()
-    async with house.typing.shown(said(channel_id="-1007")):
+    async with house.typing.show_during(said(channel_id="-1007")):
         await house.passes(40)
     assert house.times == [0.7, 15.7, 30.7]
 
 
 async def test_whatsapp_is_told_which_message_is_answered_every_25_seconds() -> None:
     house = House(usual=TAKEN)
-    async with house.typing.shown(replace(said(Platform.WHATSAPP), message_id="wamid.HBg")):
+    async with house.typing.show_during(replace(said(Platform.WHATSAPP), message_id="wamid.HBg")):
         await house.passes(30)
     assert house.times == [0.7, 25.7]
     assert house.calls[0][1]["message_id"] == "wamid.HBg"
@@ -174,7 +174,7 @@ async def test_whatsapp_is_told_which_message_is_answered_every_25_seconds() -> 
 async def test_where_there_is_no_such_thing_nothing_is_shown() -> None:
     house = House()
     for envelope in (said(Platform.REST), said(Platform.WHATSAPP, "group:Y2Fw", "1055:wamid.1"), said(Platform.INSTAGRAM)):
-        async with house.typing.shown(envelope):
+        async with house.typing.show_during(envelope):
             await house.passes(60)
     assert house.calls == []
 
@@ -191,7 +191,7 @@ async def test_one_account_shows_it_to_seven_chats_a_second_at_most() -> None:
 
 
 async def held(house: House, chat: str) -> None:
-    async with house.typing.shown(said(channel_id=chat)):
+    async with house.typing.show_during(said(channel_id=chat)):
         await house.pause(20)
 
 
@@ -209,7 +209,7 @@ async def test_what_is_remembered_of_chats_has_an_end() -> None:
     house = House()
     line = ChannelName(Platform.TELEGRAM, "bali")
     house.typing.rests.update({(line, f"old {number}"): 0.0 for number in range(MAX_KNOWN_CHATS)} | {(line, "busy"): 99.0})
-    async with house.typing.shown(said()):
+    async with house.typing.show_during(said()):
         await house.passes(1)
     assert set(house.typing.rests) == {(line, "busy"), (line, "42"), (line, "")}
 
@@ -217,7 +217,7 @@ async def test_what_is_remembered_of_chats_has_an_end() -> None:
 async def test_a_defect_of_ours_is_logged_and_hurts_nobody() -> None:
     house = House(answers=[KeyError("oh")])
     with capture_logs() as logs:
-        async with house.typing.shown(said()):
+        async with house.typing.show_during(said()):
             await house.passes(60)
         await settled()
     assert [line["event"] for line in logs] == ["typing_failed"]

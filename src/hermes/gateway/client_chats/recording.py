@@ -90,7 +90,7 @@ class ChatRecorder:
         if self._session_id is not None:
             found = await self._chats.get(tx, self._user_id, self._session_id, fingerprints)
         elif self._name is not None:
-            found = await self._chats.named(tx, self._account, self._user_id, self._name, fingerprints)
+            found = await self._chats.find_or_begin(tx, self._account, self._user_id, self._name, fingerprints)
         else:
             found = await self._chats.find(tx, self._user_id, fingerprints)
         return found if found is not None else await self._chats.begin(tx, self._account, self._user_id)

@@ -92,7 +92,7 @@ class PostgresClientChats:
         row = await (await connection_of(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
         return None if row is None else await self._stand(tx, user_id, row, marks)
 
-    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
+    async def find_or_begin(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         with suppress(ValueError):
             if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
                 return by_id

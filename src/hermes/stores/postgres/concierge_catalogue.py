@@ -40,7 +40,7 @@ class PostgresVenues:
         }
         return [FoundVenue(as_venue(found[:-2]), float(found[-2]), found[-1]) for found in await fetch_rows(tx, "search_venues", row)]
 
-    async def named(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
+    async def find_by_name(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
         folded = fold(name)
         if not folded:
             return []

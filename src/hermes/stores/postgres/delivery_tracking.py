@@ -98,7 +98,7 @@ class PostgresDeliveryTracking:
         receipt = DeliveryReceipt(message_id=message_id, rank=ReceiptRank(rank), error=error, detail=reason, channel_id=channel_id)
         return account, Platform(platform), receipt
 
-    async def reach(
+    async def set_reachable(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
     ) -> None:
         where = {"account": account, "platform": platform, "channel_id": channel_id, "since": since}
@@ -112,7 +112,7 @@ class PostgresDeliveryTracking:
         await connection_of(tx).execute(SQL["move_channel"], where)
         await connection_of(tx).execute(SQL["move_parcels"], {**where, "conversations": held})
 
-    async def answered(
+    async def answer_source(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
     ) -> AnswerSource | None:
         where = {"account": account, "platform": platform, "message_id": message_id, "channel_id": channel_id}
@@ -128,7 +128,7 @@ class PostgresDeliveryTracking:
             for turn_id, name, platform, channel_id, *standing in found
         ]
 
-    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
+    async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
         return [as_delivery_status(row) for row in await fetch_rows(tx, "standings", {"turn_id": turn_id})]
 
 

@@ -69,10 +69,10 @@ class PostgresInbox:
             envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (UserErased, SealError) as error:
             is_damaged = isinstance(error, SealBroken)
-            return UnreadableMessage(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, UserErased), is_damaged=is_damaged)
+            return UnreadableMessage(turn_id, attempt, age_s, str(error), is_erased=isinstance(error, UserErased), is_damaged=is_damaged)
         return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, mark_shared(envelope, is_shared=is_shared), age_s, recent)
 
-    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
+    async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
         found = [await self._said(tx, row) for row in await (await connection_of(tx).execute(SQL["behind"], wanted)).fetchall()]
         return [said for said in found if said is not None]
@@ -104,7 +104,7 @@ class PostgresInbox:
         row = await (await connection_of(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
         return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
+    async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         row = await (await connection_of(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 

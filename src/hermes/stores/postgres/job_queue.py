@@ -75,7 +75,7 @@ class PostgresJobQueue:
         delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
         await self._defer_one(tx, conversation_id, "delivery", queue=DELIVERIES, lock=lock, queueing_lock=lock, **delay)
 
-    async def defer_news(self, tx: Transaction, conversation_id: UUID) -> None:
+    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
         # Under the lock of turns, and in their queue: what waits behind it must not wait for anything slower than a turn.
         lock, once = f"in:{conversation_id}", f"news:{conversation_id}"
         await self._defer_one(tx, conversation_id, "news", queue=TURNS, lock=lock, queueing_lock=once)
@@ -110,7 +110,7 @@ class PostgresJobQueue:
         app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(shift.track(hands.turn))
         app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(shift.track(hands.delivery))
         for name, queue, work, waits_s in (
-            ("news", TURNS, hands.news, pace.news_waits_s),
+            ("news", TURNS, hands.proactive, pace.news_waits_s),
             ("memory", MEMORY, hands.memory, pace.memory_waits_s),
         ):
             task = shift.track(work, most_tries=len(waits_s) + 1)

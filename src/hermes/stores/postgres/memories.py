@@ -61,7 +61,7 @@ class PostgresMemories:
         [[has]] = await (await connection_of(tx).execute(SQL["has_free"], {"user_id": user_id})).fetchall()
         return bool(has)
 
-    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+    async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         return await self._facts(tx, "keyed", user_id, {"now": now})
 
     async def live(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:

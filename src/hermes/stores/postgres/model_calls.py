@@ -34,7 +34,7 @@ class PostgresModelCalls:
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
         return bool(await fetch_rows(tx, "add", as_row(call)))
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
+    async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         query = "spent" if user_id is None else "spent_by_user"
         [row] = await fetch_rows(tx, query, {"since": since, "until": until, "user_id": user_id})
         return CallTotals(*row)
@@ -47,7 +47,7 @@ class PostgresModelCalls:
         [(calls, tokens, micro_usd, ids)] = await fetch_rows(tx, "on_day", {"day": day, "recent_s": recent_s})
         return DayTotals(day, CallTotals(calls, tokens, micro_usd), ids)
 
-    async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+    async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
         return bool(await fetch_rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
 
 

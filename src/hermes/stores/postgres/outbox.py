@@ -57,7 +57,7 @@ class PostgresOutbox:
         row["reply_to"] = claim.envelope.message_id or None if claim.envelope.is_shared else None
         await self._put(tx, "put", row, parts)
 
-    async def put_news(
+    async def put_proactive(
         self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
@@ -72,11 +72,11 @@ class PostgresOutbox:
             if await (await connection_of(tx).execute(SQL[query], values)).fetchone() is None:
                 return  # it was promised before
 
-    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
+    async def take_proactive(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         rows = await (await connection_of(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
         return await self._opened(tx, sorted(rows))
 
-    async def news(
+    async def proactive_messages(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
@@ -154,7 +154,7 @@ class PostgresOutbox:
         row = await (await connection_of(tx).execute(SQL["is_full"], line)).fetchone()
         return bool(row and row[0])
 
-    async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
+    async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
         limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s, "limit": limit}
         rows = await (await connection_of(tx).execute(SQL["stranded"], limits)).fetchall()
         return [row[0] for row in rows]

@@ -109,7 +109,7 @@ class PostgresSessions:
         await connection_of(tx).execute(SQL["show_from_now"], {"user_id": user_id})
         return [session_id for (session_id,) in ended]
 
-    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
+    async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
         rows = await (await connection_of(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
         return [UserNodes(session_id, *map(frozenset, named)) for session_id, *named in rows]
 

@@ -148,7 +148,7 @@ class PostgresUsers:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
-    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
+    async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         [counts] = await fetch_rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
         names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
         return UserDataCounts(**dict(zip(names, counts, strict=True)))
@@ -165,7 +165,7 @@ class PostgresUsers:
         for query in FORGET_QUERIES:
             await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": None})
 
-    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+    async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id, account=account)
         for query in LEAVE_QUERIES:

@@ -31,7 +31,7 @@ class RedisAnswerSignal:
     def __init__(self) -> None:
         self._rung = asyncio.Event()
 
-    async def ring(self, timeout_s: float) -> bool:
+    async def wait(self, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._rung.wait()

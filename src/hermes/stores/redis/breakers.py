@@ -44,7 +44,7 @@ class RedisBreakers:
     async def admit(self, line: ChannelName) -> Admission:
         return await self._change(line, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
 
-    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
+    async def record_success(self, line: ChannelName) -> BreakerChange | None:
         try:
             before = decode_breaker(await self._redis.getdel(breaker_key(line)))
         except REDIS_ERRORS as error:
@@ -53,7 +53,7 @@ class RedisBreakers:
         self._see(None)
         return rules.record_success(before)[1]
 
-    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
+    async def record_failure(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
         return await self._change(line, lambda breaker, now: rules.record_failure(breaker, now, self._limits, is_probe=admission.is_probe))
 
     async def release_probe(self, line: ChannelName, admission: Admission) -> None:

@@ -208,8 +208,8 @@ class RedisBudgets:
         # Calls that are under way have no row yet, and only their own process knows of them; those of others count when they settle.
         mine = [hold for hold in self._open.values() if (hold.user_id, hold.day.replace(day=1)) == (user_id, since)]
         counted = {
-            "used": str(sum(found.spent.tokens for found in days)),
-            "days": [[str(found.day.day), str(found.spent.tokens), str(found.spent.micro_usd)] for found in days],
+            "used": str(sum(found.totals.tokens for found in days)),
+            "days": [[str(found.day.day), str(found.totals.tokens), str(found.totals.micro_usd)] for found in days],
             "settled": [[call_id.hex for call_id in found.ids] for found in recent],
             "leases": [[lease_member(hold), str(to_ms(hold.expires_at))] for hold in mine],
         }

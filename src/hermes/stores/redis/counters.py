@@ -81,7 +81,7 @@ async def is_first_alert(transactions: Transactions, calls: ModelCalls, subject:
     Rather twice than never: True where SQL cannot say."""
     try:
         async with transactions.begin() as tx:
-            return await calls.alerted(tx, subject, period, percent)
+            return await calls.note_alert(tx, subject, period, percent)
     except StoreUnavailable:
         return True
 

@@ -173,11 +173,11 @@ class RedisGlobalSpend:
         async with self._transactions.begin() as tx:
             found = await self._calls.on_day(tx, day, recent_s=RECENT_S)
             latch = await self._latches.engaged(tx)
-        micro_usd = KILL_SWITCH_MICRO_USD if latch else found.spent.micro_usd
+        micro_usd = KILL_SWITCH_MICRO_USD if latch else found.totals.micro_usd
         ids = json.dumps([call_id.hex for call_id in found.ids])
         args = [token, self._kept_s(day), micro_usd, KILL_SWITCH_MICRO_USD, ids]
         await self._counters.run("rebuild_global", [*global_keys(day), lock], args)
-        log.info("spend_rebuilt", day=day.isoformat(), micro_usd=micro_usd, calls=found.spent.calls)
+        log.info("spend_rebuilt", day=day.isoformat(), micro_usd=micro_usd, calls=found.totals.calls)
 
     def _see(self, error: Exception | None) -> None:
         """Say once that the cap is not enforced, and once that it is again."""

@@ -22,11 +22,11 @@ class MemoryBreakers:
         self.states[line], admission = rules.admit(self._of(line), self._now, self.limits)
         return admission
 
-    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
+    async def record_success(self, line: ChannelName) -> BreakerChange | None:
         self.states[line], changed = rules.record_success(self._of(line))
         return changed
 
-    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
+    async def record_failure(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
         self.states[line], changed = rules.record_failure(self._of(line), self._now, self.limits, is_probe=admission.is_probe)
         return changed
 

@@ -23,7 +23,7 @@ class MemoryJobQueue:
     async def defer_delivery(self, _: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's
         self._one("delivery", conversation_id)
 
-    async def defer_news(self, _: Transaction, conversation_id: UUID) -> None:
+    async def defer_proactive(self, _: Transaction, conversation_id: UUID) -> None:
         self._one("news", conversation_id)
 
     async def defer_memory(self, _: Transaction, turn_id: UUID, __: UUID) -> None:

@@ -40,7 +40,7 @@ class MemoryInbox:
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
 
-    async def said(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
+    async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         return self.messages.get(turn_id)
 
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
@@ -149,19 +149,19 @@ class MemoryOutbox:
     async def waiting(self, _: Transaction) -> int:
         return len(self.parcels)
 
-    async def put_news(
+    async def put_proactive(
         self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
             news = ProactiveMessage(len(self.told) + 1, said.turn_id, said.user_id, name, readable_text(parts), datetime.now(UTC))
             self.told.append((said, news, state))
 
-    async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
+    async def take_proactive(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         found = [news for said, news, _ in self.told if said.conversation_id == conversation_id and news.id not in self.recorded]
         self.recorded |= {news.id for news in found}
         return found
 
-    async def news(
+    async def proactive_messages(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         where = (account, platform, channel_id)

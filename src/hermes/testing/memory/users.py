@@ -105,7 +105,7 @@ class MemoryUsers:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)
 
-    async def kept(self, _: Transaction, __: UUID, *, account: str | None = None) -> UserDataCounts:  # noqa: ARG002  # the port's
+    async def count_data(self, _: Transaction, __: UUID, *, account: str | None = None) -> UserDataCounts:  # noqa: ARG002  # the port's
         return UserDataCounts()
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
@@ -120,7 +120,7 @@ class MemoryUsers:
         brought = [other for other in self.users.values() if other.referred_by == user_id]
         self.users.update({other.id: replace(other, referred_by=None) for other in brought})
 
-    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+    async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         self.addresses = {channel: owner for channel, owner in self.addresses.items() if (owner, channel.account) != (user_id, account)}
 

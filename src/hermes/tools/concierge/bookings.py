@@ -113,7 +113,7 @@ async def rate_booking(
 async def find_venue(concierge: Concierge, errand: ToolContext, name: str) -> Venue:
     """The place that is meant. Raises ToolProblem when it is not clear which."""
     wanted = name.strip(" []")
-    found = await concierge.venues.named(errand.tx, wanted)
+    found = await concierge.venues.find_by_name(errand.tx, wanted)
     exact = [venue for venue in found if wanted.casefold() in {venue.id.casefold(), venue.name.casefold()}]
     if len(exact) == 1 or len(found) == 1:
         return (exact or list(found))[0]

@@ -105,7 +105,7 @@ async def locate(concierge: Concierge, errand: ToolContext, text: str) -> GeoPoi
         return areas[folded]
     if folded in LANDMARKS:
         return LANDMARKS[folded]
-    for venue in await concierge.venues.named(errand.tx, text, limit=1):
+    for venue in await concierge.venues.find_by_name(errand.tx, text, limit=1):
         return venue.at
     for name, lexicon in [*((name, Lexicon([name])) for name in (*LANDMARKS, *areas)), *AREA_WORDS.items()]:
         if lexicon.is_in(folded) and (name in LANDMARKS or name in areas):

@@ -61,7 +61,7 @@ def main() -> int:
             "HERMES_DATABASE_URL": stores.database_url,
             "HERMES_REDIS_URL": stores.redis_url,
             "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
-            "HERMES_INBOX_CAP": "1000000",
+            "HERMES_INBOX_MAX_WAITING": "1000000",
             "HERMES_LOG_LEVEL": "warning",
             "HERMES_WEB_PORT": "8493",
         }

@@ -99,7 +99,7 @@ def environment(folder: Path, stores: embedded.StoreUrls) -> dict[str, str]:
         "HERMES_DATABASE_URL": stores.database_url,
         "HERMES_REDIS_URL": stores.redis_url,
         "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
-        "HERMES_INBOX_CAP": "1000000",
+        "HERMES_INBOX_MAX_WAITING": "1000000",
         "HERMES_LOG_LEVEL": "error",
         "HERMES_WEB_PORT": "8494",
         "HERMES_LLM_SCRIPT": str(folder / "at_once.toml"),

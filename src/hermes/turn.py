@@ -19,7 +19,7 @@ class Platform(StrEnum):
     INSTAGRAM = "instagram"
     REST = "rest"
     WEB = "web"
-    COMPLETIONS = "door"
+    COMPLETIONS = "completions"
     """An OpenAI client, which gets its answer where it asked."""
 
 

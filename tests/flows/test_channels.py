@@ -307,7 +307,7 @@ async def test_a_signature_of_one_app_brings_nothing_into_an_account_of_another(
     meant_for = ubud.account_id if platform is Platform.INSTAGRAM else ubud.phone_number_id
     assert (passed["meant_for"], passed["account"], passed["log_level"]) == (meant_for, "canggu", "warning")
     page, _ = await town.service.hermes.metrics.exposition()
-    assert f'hermes_webhooks_passed_total{{platform="{platform}",reason="other_account"}} 1.0' in page.decode()
+    assert f'hermes_webhooks_ignored_total{{platform="{platform}",reason="other_account"}} 1.0' in page.decode()
 
 
 async def test_an_account_that_is_full_holds_up_none_beside_it_and_is_told_again(database_url: str, redis_url: str) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAI door from outside: a real server, real stores, strict vendors behind it."""
+"""Chat completions from outside: a real server, real stores, strict vendors behind it."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 class House:
-    """A door, the vendors behind it, and a key to it."""
+    """A running Hermes, the vendors behind it, and a key to it."""
 
     def __init__(self, service: Service, fakes: Vendors, key: dict[str, str]) -> None:
         self.service, self.vendors, self.key = service, fakes, key
@@ -122,7 +122,7 @@ async def open_house(database_url: str, redis_url: str, *, slots: int | None = N
                 "small": TierSettings(chain=("small",), day_tokens=1_000_000),
                 "spare": TierSettings(chain=("spare",), day_tokens=1_000_000),
             },
-            "door": CompletionsSettings(tier="agents", max_choices=4, deadline_s=5.0),
+            "completions": CompletionsSettings(tier="agents", max_choices=4, deadline_s=5.0),
             **settings,
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
@@ -153,7 +153,7 @@ async def test_an_answer_has_the_shape_that_openais_clients_read(house: House) -
     }
     assert (outcome, source, model, tokens_in, tokens_out, micro_usd, str(session_id)) == (
         "answered",
-        "door",
+        "completions",
         "small-1",
         12,
         2,
@@ -464,7 +464,7 @@ async def test_a_used_up_budget_is_a_429_that_no_client_repeats(house: House) ->
     assert 0 < int(got.headers["Retry-After"]) <= 86_400
 
 
-async def test_the_kill_switch_stops_the_door(house: House) -> None:
+async def test_the_kill_switch_stops_completions(house: House) -> None:
     await house.service.hermes.spend.kill_switch("a test", "test")
     assert error(await house.ask([user("hi")])) == (503, "server_error", "paused", None)
     await house.service.hermes.spend.release("test")

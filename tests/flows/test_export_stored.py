@@ -1,4 +1,4 @@
-"""`hermes export` out of the store of a Hermes: what was said at the door becomes training data, and only what people allow."""
+"""`hermes export` out of the store of a Hermes: what was said in chat completions becomes training data, and only what people allow."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def user(text: str) -> dict[str, Any]:
 
 @dataclass
 class House:
-    """A door with a vLLM behind it, and a folder to work in."""
+    """A Hermes with a vLLM behind it, and a folder to work in."""
 
     service: Service
     model: ToyModel
@@ -99,7 +99,7 @@ async def house(database_url: str, redis_url: str, tmp_path: Path) -> AsyncItera
             "backends": {"gpu": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key))},
             "models": {"toy": ModelSettings(backend="gpu", id="toy-1", prices=(PriceSettings(input=0.0, output=0.0),))},
             "tiers": {"agents": TierSettings(chain=("toy",), day_tokens=10_000_000)},
-            "door": CompletionsSettings(tier="agents"),
+            "completions": CompletionsSettings(tier="agents"),
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             yield House(service, model, tmp_path)

@@ -165,10 +165,10 @@ async def test_a_key_for_some_channels_writes_and_reads_there_only(service: Serv
     assert error(await service.get("/v1/users/ada/data", scoped)) == (403, "wrong_channel", None)
 
 
-async def test_a_key_for_one_door_opens_no_other(service: Service) -> None:
-    key = await service.key(doors=["messages"])
+async def test_a_key_of_one_scope_is_refused_at_the_others(service: Service) -> None:
+    key = await service.key(scopes=["messages"])
     assert (await service.post("/v1/messages", {"text": "hi"}, key)).status == 200
-    assert error(await service.get("/v1/users/default/data", key)) == (403, "wrong_door", None)
+    assert error(await service.get("/v1/users/default/data", key)) == (403, "wrong_scope", None)
     assert (await service.get("/v1/models", key)).status == 403
 
 
@@ -442,7 +442,7 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
         return (await service.get(f"/v1/messages/{other}", key)).status
 
     await eventually(status, 410)
-    assert error(await service.get(f"/v1/messages/{other}", key)) == (410, "forgotten", None)
+    assert error(await service.get(f"/v1/messages/{other}", key)) == (410, "user_erased", None)
     stream = await service.get(f"/v1/messages/{other}/events", key)
     assert [name for name, _, _ in events(stream.body)] == ["accepted", "error"]
 
@@ -570,7 +570,7 @@ class out_of_reach:  # noqa: N801  # reads as a sentence: with out_of_reach(url)
             connection.execute(f"alter database {self._name} allow_connections true")
 
 
-# --- the chat page's door
+# --- the chat page's routes
 
 
 def cookie_of(sent: Got) -> str:

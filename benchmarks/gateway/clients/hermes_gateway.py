@@ -4,7 +4,7 @@
     stores = "redis"    budgets and spend in Valkey; no row is written
     stores = "none"     nothing is stored anywhere: admission, slots, the chain, prices and metrics only
 
-What is not stored goes to parts that do nothing and say so in their names. The cache is off, as it is for the door."""
+What is not stored goes to parts that do nothing and say so in their names. The cache is off, as it is for chat completions."""
 
 from __future__ import annotations
 

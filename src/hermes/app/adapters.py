@@ -139,7 +139,7 @@ def adapters_from(
     return Adapters(
         people=PostgresUsers(keyring),
         credits=PostgresCredits(),
-        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
         histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
@@ -185,7 +185,7 @@ def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
         within_s=delivery.breaker_within_s,
         open_s=delivery.breaker_open_s,
         probe_s=3 * delivery.timeout_s,
-        stop_s=delivery.stop_s,
+        stop_s=delivery.breaker_unauthorized_s,
     )
 
 

@@ -118,7 +118,7 @@ async def make_batch_model(ground: BatchServices, name: str, *, account: str = "
         ground.models.gateway,
         account=account,
         user_id=user.id,
-        deadline_s=ground.settings.door.deadline_s,
+        deadline_s=ground.settings.completions.deadline_s,
         at_once=max_concurrent_calls(ground.settings, name),
     )
 

@@ -59,7 +59,7 @@ class ModelServices:
     catalogue: ModelCatalogue
     fleet: Fleet
     gateway: Gateway
-    door: ChatCompletions
+    completions: ChatCompletions
 
 
 @asynccontextmanager
@@ -96,18 +96,18 @@ async def open_models(
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
         )
         stack.push_async_callback(gateway.settled)
-        door = ChatCompletions(
+        completions = ChatCompletions(
             gateway=gateway,
             people=parts.people,
             chats=parts.chats,
             graphs=parts.graphs,
             transactions=transactions,
-            tier=settings.door.tier,
-            deadline_s=settings.door.deadline_s,
+            tier=settings.completions.tier,
+            deadline_s=settings.completions.deadline_s,
         )
         await fleet.refresh()
         await stack.enter_async_context(follow_fleet(fleet))
-        yield ModelServices(catalogue, fleet, gateway, door)
+        yield ModelServices(catalogue, fleet, gateway, completions)
 
 
 @asynccontextmanager

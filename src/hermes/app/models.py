@@ -255,8 +255,8 @@ def tier_faults(settings: Settings) -> Iterator[str]:
         for model in tier.chain:
             if model not in models:
                 yield f"tiers.{name}.chain: there is no model {model}; did you mean {nearest(model, models)}?"
-    if settings.door.tier not in tiers:
-        yield f"door.tier: there is no tier {settings.door.tier}; did you mean {nearest(settings.door.tier, tiers)}?"
+    if settings.completions.tier not in tiers:
+        yield f"completions.tier: there is no tier {settings.completions.tier}; did you mean {nearest(settings.completions.tier, tiers)}?"
 
 
 def price_faults(settings: Settings) -> Iterator[str]:

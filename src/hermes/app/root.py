@@ -89,7 +89,7 @@ class Hermes:
     background_jobs: BackgroundJobs
     fleet: Fleet
     gateway: Gateway
-    door: ChatCompletions
+    completions: ChatCompletions
     lines: AccountChannels
     post: PlatformClient
     inbound: InboundRouter
@@ -144,7 +144,7 @@ class Hermes:
             try:
                 await load_samples(self.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
             except StoreUnavailable as error:
-                log.warning("tables_not_stocked", reason=str(error))
+                log.warning("samples_not_loaded", reason=str(error))
         await preload(parts)
 
     async def turn(self, turn_id: UUID) -> None:
@@ -342,7 +342,7 @@ def assemble_hermes(settings: Settings, parts: Adapters, held: OpenResources, mo
         background_jobs_from(settings, parts, services, models, mind=answering.user_memory, work=held.work),
         fleet=models.fleet,
         gateway=models.gateway,
-        door=models.door,
+        completions=models.completions,
         lines=held.lines,
         post=held.post,
         inbound=InboundRouter(intake, receipts, feedback, held.metrics),

@@ -110,21 +110,21 @@ def credit(
     amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="How many credits, from 1 up. An answer takes one.")],
     *,
     reason: Annotated[str, typer.Option(help="What for, in a word: purchase, apology, prize.")] = "operator",
-    key: Annotated[
+    idempotency_key: Annotated[
         str | None,
-        typer.Option(help="What makes it one gift however often it is repeated, such as a payment's number.", show_default=False),
+        typer.Option(help="A second command with the same key gives nothing; take a payment's number, for instance.", show_default=False),
     ] = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Give credits, for instance: hermes users credit 3f2a 100 --reason purchase --key order-17.
+    """Give credits, for instance: hermes users credit 3f2a 100 --reason purchase --idempotency-key order-17.
 
     The ledger is only ever added to, and takes back what a turn was charged and nothing else; so there is no negative gift."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", amount):
         fail(f"{amount!r} is no number of credits; expected 1 to 999999999, because credits are given here and never taken")
     if not REASON_PATTERN.fullmatch(reason) or reason in OWN_EVENTS:
         fail(f"{reason!r} is no reason; expected a word such as purchase, and not one of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
-    event = f"{reason}:{_check_text(key) if key else uuid4()}"
+    event = f"{reason}:{_check_text(idempotency_key) if idempotency_key else uuid4()}"
 
     async def give(hermes: Hermes, tx: Transaction) -> tuple[User, bool, Balance]:
         user = await _find_present_user(tx, hermes, who)

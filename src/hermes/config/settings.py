@@ -108,7 +108,7 @@ class RedisSettings:
 class InboxSettings:
     """Messages that came in and wait for their turn."""
 
-    cap: Count = 10_000
+    max_waiting: Count = 10_000
     """Waiting messages per account; over it a webhook answers 503, so that one flooded account does not delay the others."""
 
     max_attempts: Count = 5
@@ -195,7 +195,7 @@ class DeliverySettings:
     breaker_open_s: Seconds = 120.0
     """Seconds that such a line is left alone, before one message finds out whether it works again."""
 
-    stop_s: Seconds = 300.0
+    breaker_unauthorized_s: Seconds = 300.0
     """Seconds that a line is left alone on which the platform does not know us: a token that was revoked, an account that was closed."""
 
     whatsapp_template: str | None = None
@@ -430,7 +430,7 @@ class Settings:
     tools: ToolSettings = ToolSettings()
     images: ImageSettings = ImageSettings()
     llm: LlmSettings = LlmSettings()
-    door: CompletionsSettings = CompletionsSettings()
+    completions: CompletionsSettings = CompletionsSettings()
     api: ApiSettings = ApiSettings()
     loop: LoopSettings = LoopSettings()
     log: LogSettings = LogSettings()

@@ -56,7 +56,7 @@ class SettlementWriter:
     async def _died(self, tx: Transaction, turn_id: UUID, news: str, facts: dict[str, Any]) -> None:
         # Nobody was charged for news; and the turn that asked for them has had its answer.
         is_refunded = not news and await self.credits.refund(tx, turn_id)
-        log.warning("parcel_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
+        log.warning("outbox_message_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
         told = {**facts, "state": str(OutboxState.DEAD), "is_refunded": is_refunded}
         await self.journal.add(tx, turn_id, "delivery_failed", told)
 

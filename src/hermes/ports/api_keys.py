@@ -11,7 +11,7 @@ from uuid import UUID
 from hermes.ports.transactions import Transaction
 
 KEY_SCOPES = ("messages", "completions", "users")
-"""What a key may open: messages and their news, the door for OpenAI clients, and what is kept of users."""
+"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ApiKey:
     trains: bool
     """Whether what is said through it may be used for training."""
     scopes: Sequence[str] | None
-    """What it opens, of DOORS; None: everything."""
+    """Which of KEY_SCOPES it has; None: all."""
     channels: Sequence[str] | None
     """The conversations that it may write to and read; None: all of its account."""
     created_at: datetime
@@ -47,7 +47,7 @@ class ApiKeys(Protocol):
         *,
         tier: str | None = None,
         trains: bool = False,
-        doors: Sequence[str] | None = None,
+        scopes: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
         """Make a key; the second value is the secret, shown this once."""

@@ -17,7 +17,7 @@ class CallSource(StrEnum):
     """Who wanted the answer."""
 
     ROUTER = "router"
-    COMPLETIONS = "door"
+    COMPLETIONS = "completions"
     BATCH = "batch"
     MEMORY = "memory"
     REPLAY = "replay"

@@ -84,7 +84,7 @@ class TurnAnswers:
                 try:
                     response = await self._patiently(turn_id)
                 except UserErased:
-                    yield sse_event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
+                    yield sse_event("error", {"code": "user_erased", "message": "There will be no answer to this message."})
                     return
                 if response is not None:
                     break

@@ -47,9 +47,9 @@ class ApiAuth:
         """By secret: what requests wait for, first what is being looked up, then what will be."""
         self._looking: asyncio.Task[None] | None = None
 
-    async def admit(self, secret: str | None, door: str, address: str) -> ApiKey:
+    async def admit(self, secret: str | None, scope: str, address: str) -> ApiKey:
         """Return the key of a secret; raise Refused: with 401 for one that is not known, or 429 where its address keeps guessing, and with
-        403 for one that opens another door. Fails closed, with StoreUnavailable."""
+        403 for one without the scope. Fails closed, with StoreUnavailable."""
         if not secret:
             raise unauthorized_error("This needs an API key: send `Authorization: Bearer hk_…`.", "Bearer")
         known = self._known.get(digest_of(secret))
@@ -58,8 +58,8 @@ class ApiAuth:
             if wait_s := self._guesses.wait_s(address):
                 raise too_many_requests(wait_s)
             raise unauthorized_error("This API key is not known, or was revoked.", 'Bearer error="invalid_token"')
-        if key.scopes is not None and door not in key.scopes:
-            raise ApiError(403, "wrong_door", f"This API key opens {', '.join(key.scopes) or 'nothing'}, and not {door}.")
+        if key.scopes is not None and scope not in key.scopes:
+            raise ApiError(403, "wrong_scope", f"This API key lacks the scope {scope}; it has {', '.join(key.scopes) or 'none'}.")
         return key
 
     async def _found(self, secret: str) -> ApiKey | None:

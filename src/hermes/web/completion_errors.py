@@ -84,7 +84,7 @@ def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR091
         case NotFound():  # the key's tier is not in the settings any more
             return make_api_error(503, "unknown_tier", sentence(str(error)), headers=NO_RETRY)
         case UserErased():
-            return make_api_error(410, "forgotten", "This user was deleted.")
+            return make_api_error(410, "user_erased", "This user was deleted.")
         case UnknownPrice():
             return make_api_error(500, "unknown_price", sentence(str(error)))
         case CutShort():

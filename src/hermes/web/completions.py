@@ -64,7 +64,7 @@ REQUEST_BODY: dict[str, Any] = {
 class CompletionsEndpoint:
     """Completes chats over HTTP."""
 
-    door: ChatCompletions
+    completions: ChatCompletions
     api_auth: ApiAuth
     max_choices: int
 
@@ -73,16 +73,16 @@ class CompletionsEndpoint:
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
             wanted = read_request(parse_body(await request.body()), most_choices=self.max_choices)
-            guest = await self.door.end_user(key, wanted.user)
+            guest = await self.completions.end_user(key, wanted.user)
             session = check_session_name(request.headers.get(SESSION_HEADER))
             if not wanted.stream:
-                answers = await cancel_if_client_leaves(request, self.door.complete(wanted, guest, session))
+                answers = await cancel_if_client_leaves(request, self.completions.complete(wanted, guest, session))
                 return Response(
                     json.dumps(completion_body(answers, wanted), allow_nan=False),
                     headers=session_headers(answers),
                     media_type="application/json",
                 )
-            said = self.door.stream(wanted, guest, session)
+            said = self.completions.stream(wanted, guest, session)
             try:
                 # Whatever fails before the first word is an answer with a status of its own.
                 first = await cancel_if_client_leaves(request, anext(said))
@@ -92,26 +92,28 @@ class CompletionsEndpoint:
             return StreamingResponse(stream_events(first, said, wanted), headers=STREAM_HEADERS, media_type="text/event-stream")
 
 
-def completion_routes(completions: CompletionsEndpoint) -> APIRouter:
-    """The routes of the door."""
+def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
+    """The routes for OpenAI clients."""
     routes = APIRouter(tags=["chat completions"])
-    door, doorkeeper = completions.door, completions.api_auth
+    completions, api_auth = endpoint.completions, endpoint.api_auth
 
     @routes.post(CHAT_PATH, responses=RESPONSES, openapi_extra=REQUEST_BODY, summary="Complete a chat, as OpenAI's API does")
     async def complete(request: Request) -> Response:
-        return await completions.complete(request)
+        return await endpoint.complete(request)
 
     @routes.get("/v1/models", summary="The models that this key may ask for")
     async def models(request: Request) -> Response:
         with raise_openai_errors():
-            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
-            return JSONResponse({"object": "list", "data": [model_entry(name) for name in door.models(key.tier or door.tier)]})
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
+            return JSONResponse(
+                {"object": "list", "data": [model_entry(name) for name in completions.models(key.tier or completions.tier)]}
+            )
 
     @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
     async def model(name: str, request: Request) -> Response:
         with raise_openai_errors():
-            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
-            door.chain(name, key.tier or door.tier)
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
+            completions.chain(name, key.tier or completions.tier)
             return JSONResponse(model_entry(name))
 
     return routes
@@ -122,8 +124,8 @@ class CompletionsShortcut:
 
     Its route is there all the same, for whoever reads the description of the API."""
 
-    def __init__(self, app: AsgiApp, completions: CompletionsEndpoint) -> None:
-        self._app, self._completions = app, completions
+    def __init__(self, app: AsgiApp, endpoint: CompletionsEndpoint) -> None:
+        self._app, self._endpoint = app, endpoint
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] != CHAT_PATH or scope["method"] != "POST":
@@ -131,7 +133,7 @@ class CompletionsShortcut:
             return
         scope["route"] = COUNTED_ROUTE
         try:
-            response = await self._completions.complete(Request(scope, receive))
+            response = await self._endpoint.complete(Request(scope, receive))
         except ApiError as error:
             response = api_error_response(error)
         except HTTPException as error:  # the body is larger than it may be

@@ -35,18 +35,18 @@ def create_web(services: WebServices) -> FastAPI:
     )
     web.include_router(health_routes(services))
     guesses = RateLimit(services.settings.refused_per_minute)
-    doorkeeper = ApiAuth(services.transactions, services.api_keys, guesses=guesses)
-    web.include_router(message_routes(services, answers, doorkeeper))
-    web.include_router(proactive_routes(services.transactions, services.outbox, doorkeeper))
-    completions = CompletionsEndpoint(services.door, doorkeeper, services.completions_settings.max_choices)
-    web.include_router(completion_routes(completions))
+    api_auth = ApiAuth(services.transactions, services.api_keys, guesses=guesses)
+    web.include_router(message_routes(services, answers, api_auth))
+    web.include_router(proactive_routes(services.transactions, services.outbox, api_auth))
+    endpoint = CompletionsEndpoint(services.completions, api_auth, services.completions_settings.max_choices)
+    web.include_router(completion_routes(endpoint))
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers, RateLimit(services.settings.per_minute)))
         web.include_router(visitor_proactive_routes(services.transactions, services.outbox))
     if services.lines is not None and services.inbound is not None:
         web.include_router(webhook_routes(services.lines, services.inbound, guesses))
     if services.my_data is not None:
-        web.include_router(user_data_routes(services.my_data, doorkeeper))
+        web.include_router(user_data_routes(services.my_data, api_auth))
         if services.has_chat:
             web.include_router(visitor_data_routes(services.my_data))
 
@@ -56,7 +56,7 @@ def create_web(services: WebServices) -> FastAPI:
 
     install_error_handlers(web)
     wider = {CHAT_PATH: services.completions_settings.max_body_bytes, "/webhooks/": MAX_WEBHOOK_BYTES}
-    web.add_middleware(CompletionsShortcut, completions=completions)
+    web.add_middleware(CompletionsShortcut, endpoint=endpoint)
     web.add_middleware(BodyLimit, max_bytes=services.settings.max_body_bytes, wider=wider)
     web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every answer
     return web

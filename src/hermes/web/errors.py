@@ -68,7 +68,7 @@ PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
     IdempotencyKeyReused: (422, "idempotency_key_reused", "This Idempotency-Key was used for a request with another body.", {}),
     RequestStillRunning: (409, "still_running", "The first request with this Idempotency-Key has no answer yet.", {"Retry-After": "1"}),
     NotFound: (404, "not_found", "There is no such message.", {}),
-    UserErased: (410, "forgotten", "Its sender was deleted, and the answer with them.", {}),
+    UserErased: (410, "user_erased", "Its sender was deleted, and the answer with them.", {}),
 }
 """What a failure behind a port means for a client. The port's own words stay inside: they may name hosts."""
 

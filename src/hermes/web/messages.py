@@ -76,14 +76,14 @@ bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
-def message_routes(services: WebServices, answers: TurnAnswers, doorkeeper: ApiAuth) -> APIRouter:
+def message_routes(services: WebServices, answers: TurnAnswers, api_auth: ApiAuth) -> APIRouter:
     """The routes of `/v1/messages`."""
     routes = APIRouter(tags=["messages"])
 
     limit = RateLimit(services.api_settings.per_minute)
 
     async def who(request: Request, credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+        return await api_auth.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
     @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
     async def send(

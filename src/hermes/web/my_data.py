@@ -82,12 +82,12 @@ class ForgottenInAccount(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(parts: MyDataStores, doorkeeper: ApiAuth) -> APIRouter:
+def user_data_routes(parts: MyDataStores, api_auth: ApiAuth) -> APIRouter:
     """`/v1/users/{user}`: for programs, the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
     async def who(request: Request, credentials: Credentials) -> ApiKey:
-        key = await doorkeeper.admit(credentials.credentials if credentials else None, "users", address_of(request))
+        key = await api_auth.admit(credentials.credentials if credentials else None, "users", address_of(request))
         if key.channels is not None:
             raise ApiError(403, "wrong_channel", "What is kept of a user goes beyond the channels of this API key.")
         return key

@@ -39,12 +39,12 @@ class ProactiveMessageList(BaseModel):
     news: list[ProactiveMessageView]
 
 
-def proactive_routes(transactions: Transactions, outbox: Outbox, doorkeeper: ApiAuth) -> APIRouter:
+def proactive_routes(transactions: Transactions, outbox: Outbox, api_auth: ApiAuth) -> APIRouter:
     """`GET /v1/news`."""
     routes = APIRouter(tags=["messages"])
 
     async def who(request: Request, credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+        return await api_auth.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
     @routes.get("/v1/news", response_model=ProactiveMessageList, responses=RESPONSES, summary="What Hermes said by itself")
     async def news(

@@ -33,7 +33,7 @@ class WebServices:
     outbox: Outbox
     replies: AnswerSignals
     api_keys: ApiKeys
-    door: ChatCompletions
+    completions: ChatCompletions
     metrics: Metrics
     settings: WebSettings
     completions_settings: CompletionsSettings

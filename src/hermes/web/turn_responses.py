@@ -19,12 +19,12 @@ async def json_only(request: Request) -> None:
         raise ApiError(415, "not_json", "Send the message as `Content-Type: application/json`.")
 
 
-def turn_response(turn_id: UUID, response: AgentResponse | None, headers: dict[str, str], door: str) -> JSONResponse:
+def turn_response(turn_id: UUID, response: AgentResponse | None, headers: dict[str, str], prefix: str) -> JSONResponse:
     """The answer, or where it will be: below `/v1` or `/web`."""
     headers = {**headers, "Cache-Control": "no-store"}
     if response is not None:
         return JSONResponse(response_json(response), headers=headers)
-    return JSONResponse({"turn_id": str(turn_id), "status": "running"}, 202, {**headers, "Location": f"{door}/messages/{turn_id}"})
+    return JSONResponse({"turn_id": str(turn_id), "status": "running"}, 202, {**headers, "Location": f"{prefix}/messages/{turn_id}"})
 
 
 def resume_events(answers: TurnAnswers, turn_id: UUID, request: Request) -> Response:

@@ -394,7 +394,7 @@ async def test_an_answer_that_is_given_up_gives_its_credit_back_once_and_news_gi
             await dispatch.note(None, each, sending, sending.state)
     assert (await house.credits.balance(None, claim.user_id)).available == 5
     assert [facts["is_refunded"] for _, facts in house.journal.notes] == [False, True, False]
-    assert [line["event"] for line in lines] == ["parcel_died"] * 3
+    assert [line["event"] for line in lines] == ["outbox_message_died"] * 3
 
 
 async def test_an_overflow_calls_a_person() -> None:

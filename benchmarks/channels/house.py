@@ -144,7 +144,7 @@ async def put(house: House, accounts: Sequence[Account]) -> None:
         for account in accounts:
             about = account.about(house.taken.url)
             told = ChannelAccount(platform=Platform(account.platform), account=account.name, about=about)
-            await hermes.parts.channel_accounts.put(tx, told)
+            await hermes.adapters.channel_accounts.put(tx, told)
 
 
 def cpu_row(before: Mapping[str, float], after: Mapping[str, float], count: int) -> str:

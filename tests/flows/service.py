@@ -47,7 +47,7 @@ class Service:
     async def key(self, account: str = "shop", **about: Any) -> dict[str, str]:
         """A new API key, as the headers that carry it."""
         async with self.database.begin() as tx:
-            _, secret = await self.hermes.parts.api_keys.create(tx, "test", account, **about)
+            _, secret = await self.hermes.adapters.api_keys.create(tx, "test", account, **about)
         return {"Authorization": f"Bearer {secret}"}
 
     async def turns(self) -> int:

@@ -117,12 +117,12 @@ async def test_a_tier_of_the_settings_limits_what_a_batch_takes(settings: Settin
 async def test_the_kill_switch_stops_batches_too(settings: Settings) -> None:
     async with served(settings) as (chosen, fakes), open_batch_services(chosen, "toy") as ground:
         model = await make_batch_model(ground, "toy")
-        await ground.parts.spend.kill_switch("enough", "me")
+        await ground.adapters.spend.kill_switch("enough", "me")
         with pytest.raises(ModelFailed, match="paused by the kill switch") as failed:
             await model.sample(HELLO)
         assert failed.value.is_spent
         assert not fakes.vllm.requests
-        await ground.parts.spend.release("me")
+        await ground.adapters.spend.release("me")
         assert (await model.sample(HELLO)).message["content"] == "ok"
 
 

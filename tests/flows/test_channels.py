@@ -38,8 +38,8 @@ class Town:
         told = {**about, **({"is_open": "yes"} if is_open else {})}
         account = ChannelAccount(platform=platform, account=name, about=told, is_polled=is_polled)
         async with self.service.database.begin() as tx:
-            await self.service.hermes.parts.channel_accounts.put(tx, account)
-        await self.service.hermes.lines.refresh()
+            await self.service.hermes.adapters.channel_accounts.put(tx, account)
+        await self.service.hermes.account_channels.refresh()
 
     async def until(self, query: str, expected: list[Any]) -> None:
         """Wait until the database says so: a message arrives before that is written down."""
@@ -381,8 +381,8 @@ async def test_what_broke_off_twice_and_never_arrived_is_listed_and_refunded_and
         await echoing.until("select state, doubts from outbox", [state])
         await time_passes(echoing)
     async with echoing.service.database.begin() as tx:
-        [letter] = await echoing.service.hermes.parts.outbox.dead_letters.list(tx)
-        assert await echoing.service.hermes.parts.credits.audit(tx) == []
+        [letter] = await echoing.service.hermes.adapters.outbox.dead_letters.list(tx)
+        assert await echoing.service.hermes.adapters.credits.audit(tx) == []
     assert (letter.outcome, letter.doubts) == (SendOutcome.AMBIGUOUS, 2)
     kinds = "select kind from credit_entries where turn_id is not null order by id"
     assert await echoing.ask(kinds) == [("reserve",), ("post",), ("refund",)]

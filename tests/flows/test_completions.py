@@ -63,7 +63,7 @@ class House:
         """All chats, in the order of their beginning."""
         async with self.service.database.begin() as tx:
             rows = await (await connection_of(tx).execute("select id from sessions order by number")).fetchall()
-            return {row[0]: await self.service.hermes.parts.graphs.load(tx, row[0]) for row in rows}
+            return {row[0]: await self.service.hermes.adapters.graphs.load(tx, row[0]) for row in rows}
 
     async def chat(self) -> MessageGraph:
         """The only chat there is."""
@@ -604,7 +604,7 @@ async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_th
     assert [(row[0], row[3] > 0, row[4]) for row in await house.calls()] == [("cancelled", True, 0)] * 2
     await gateway.settled()
     [holder] = {row[0] for row in await house.users()}
-    assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
+    assert (await house.service.hermes.adapters.budgets.used(holder)).day_held == 0
 
 
 async def test_a_reader_who_takes_nothing_any_more_loses_its_slot_and_pays_what_was_said(
@@ -671,7 +671,7 @@ async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: H
         with pytest.raises(asyncio.CancelledError):
             await task
     await hermes.gateway.settled()
-    assert (await hermes.parts.budgets.used(user_id)).day_held == 0
+    assert (await hermes.adapters.budgets.used(user_id)).day_held == 0
 
 
 async def test_several_answers_that_are_refused_leave_no_chat(house: House) -> None:

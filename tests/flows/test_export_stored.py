@@ -121,7 +121,7 @@ async def test_what_people_allow_is_trained_and_everything_else_is_excluded_for_
 
     ann, bob, eve = await talk(allowed, "ann"), await talk(silent, "bob"), await talk(allowed, "eve")
     async with house.service.database.begin() as tx:  # she has thought better of it
-        await house.service.hermes.parts.people.allow_training(tx, await house.who("eve"), trains=False)
+        await house.service.hermes.adapters.people.allow_training(tx, await house.who("eve"), trains=False)
 
     summary = await house.export("--stored", "--save-graphs", "graphs.jsonl")
     assert (summary["sessions"], summary["samples"], summary["forgotten"]) == (6, 21, 0)
@@ -141,7 +141,7 @@ async def test_what_people_allow_is_trained_and_everything_else_is_excluded_for_
     assert house.written() == ["graphs.jsonl", "rows"]
 
     async with house.service.database.begin() as tx:
-        await house.service.hermes.parts.people.allow_training(tx, await house.who("eve"), trains=True)
+        await house.service.hermes.adapters.people.allow_training(tx, await house.who("eve"), trains=True)
     await house.export("--stored", out="again")
     assert trained(house.folder / "again") == Counter(ann + eve)
 
@@ -201,7 +201,7 @@ async def test_who_was_deleted_is_left_out_and_said_to_be(house: House) -> None:
     for name in ("ann", "bob", "bob"):
         await house.say(key, [user(f"{name} says")], name)
     async with house.service.database.begin() as tx:
-        await house.service.hermes.parts.people.forget(tx, await house.who("bob"))
+        await house.service.hermes.adapters.people.forget(tx, await house.who("bob"))
     said = await house.hermes("export", "--stored", "--out", "rows", "--json")
     assert (said.code, said.complaints) == (0, "hermes: 2 sessions are left out: the people were deleted for whom they are sealed\n")
     summary = json.loads(said.output)

@@ -212,7 +212,7 @@ async def test_a_right_key_is_let_in_five_hundred_times_at_once_whatever_wrong_o
 async def test_a_revoked_key_is_refused(service: Service) -> None:
     key = await service.key()
     async with service.database.begin() as tx:
-        await service.hermes.parts.api_keys.revoke(tx, "test")
+        await service.hermes.adapters.api_keys.revoke(tx, "test")
     assert error(await service.get(f"/v1/messages/{uuid4()}", key)) == (401, "invalid_api_key", None)
 
 
@@ -290,7 +290,7 @@ async def test_a_fault_of_ours_tells_the_client_nothing_of_our_insides(
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    monkeypatch.setattr(type(service.hermes.parts.inbox), "origin", broken)
+    monkeypatch.setattr(type(service.hermes.adapters.inbox), "origin", broken)
     answer = await service.get(f"/v1/messages/{uuid4()}", await service.key())
     assert (error(answer), "hunter2" in json.dumps(answer.body)) == ((500, "internal_error", None), False)
     assert [record.message for record in caplog.records if record.name == "uvicorn.error"] == ["Exception in ASGI application\n"]
@@ -435,7 +435,7 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
     await eventually(asked, ["hi"])
     async with service.database.begin() as tx:
         row = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchone()
-        await service.hermes.parts.people.forget(tx, row[0])
+        await service.hermes.adapters.people.forget(tx, row[0])
     service.thinker.may_answer.set()
 
     async def status() -> int:

@@ -137,8 +137,8 @@ async def settle(environ: Mapping[str, str], mainland: FakePlatforms, island: Fa
     settings = load({name: value for name, value in environ.items() if name.startswith("HERMES_")})
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
         for account in accounts(mainland, island):
-            await hermes.parts.channel_accounts.put(tx, replace(account, about={**account.about, "is_open": "yes"}))
-        _, key = await hermes.parts.api_keys.create(tx, "storm", ACCOUNT)
+            await hermes.adapters.channel_accounts.put(tx, replace(account, about={**account.about, "is_open": "yes"}))
+        _, key = await hermes.adapters.api_keys.create(tx, "storm", ACCOUNT)
     return key
 
 

@@ -94,7 +94,9 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
             **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / ATTEMPT_SHARE}),
         )
         stack.push_async_callback(gateway.settled)
-        yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, takes_copies=False))
+        yield HermesGateway(
+            gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, may_use_cache=False)
+        )
 
 
 async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]:

@@ -185,7 +185,7 @@ def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
         within_s=delivery.breaker_within_s,
         open_s=delivery.breaker_open_s,
         probe_s=3 * delivery.timeout_s,
-        stop_s=delivery.breaker_unauthorized_s,
+        unauthorized_s=delivery.breaker_unauthorized_s,
     )
 
 

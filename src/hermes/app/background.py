@@ -35,56 +35,61 @@ class BackgroundJobs:
 
 
 def background_jobs_from(
-    settings: Settings, parts: Adapters, services: Services, models: ModelServices, *, mind: UserMemory, work: JobQueue
+    settings: Settings, adapters: Adapters, services: Services, models: ModelServices, *, user_memory: UserMemory, work: JobQueue
 ) -> BackgroundJobs:
     transactions, asking = services.transactions, None
     if settings.memory.asks_models:
         asking = MemoryModel(
             models=services.models,
-            budgets=parts.budgets,
+            budgets=adapters.budgets,
             transactions=transactions,
-            people=parts.people,
+            people=adapters.people,
             agent_on=services.agent_on,
             tier=models.catalogue.tier,
             can_read=lambda tier: can_read(models.catalogue, tier),
         )
     remembering = LearnJob(
-        transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), memory_model=asking
+        transactions=transactions,
+        inbox=adapters.inbox,
+        journal=adapters.journal,
+        writer=user_memory.writer,
+        clock=SystemClock(),
+        memory_model=asking,
     )
     reminding = ProactiveMessenger(
         transactions=transactions,
-        reminders=parts.reminders,
-        watchers=parts.watchers,
-        inbox=parts.inbox,
-        people=parts.people,
-        outbox=parts.outbox,
-        sessions=parts.sessions,
-        graphs=parts.graphs,
+        reminders=adapters.reminders,
+        watchers=adapters.watchers,
+        inbox=adapters.inbox,
+        people=adapters.people,
+        outbox=adapters.outbox,
+        sessions=adapters.sessions,
+        graphs=adapters.graphs,
         work=work,
         outbox_delivery=services.outbox_delivery,
         languages=services.languages,
         scan=scan,
     )
-    return BackgroundJobs(remembering, reminding, chores_from(parts, transactions, reminding, mind=mind, asking=asking))
+    return BackgroundJobs(remembering, reminding, chores_from(adapters, transactions, reminding, user_memory=user_memory, asking=asking))
 
 
 def chores_from(
-    parts: Adapters, transactions: Transactions, reminding: ProactiveMessenger, *, mind: UserMemory, asking: MemoryModel | None
+    adapters: Adapters, transactions: Transactions, reminding: ProactiveMessenger, *, user_memory: UserMemory, asking: MemoryModel | None
 ) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        souls=mind.souls,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        souls=user_memory.souls,
         sanitize=sanitize_memory_value,
         fails_with=NO_ANSWER_ERRORS,
     )
-    nights = DreamJob(dreamer=dreamer, people=parts.people, memory_model=asking)
+    nights = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=asking)
     return default_chores(
         remind=reminding.remind,
         dream_lightly=lambda now: nights.dream(DreamDepth.LIGHT, now=now),
         dream_deeply=lambda now: nights.dream(DreamDepth.DEEP, now=now),
-        re_embed=lambda _: re_embed(transactions, parts.memories, parts.embeddings),
+        re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
     )
 
 

@@ -63,8 +63,8 @@ async def open_model(settings: Settings, name: str, *, account: str = "batch") -
 
     As many calls as its backend has slots run at once; a caller beyond that waits its turn, however long it takes. Raises StartRefused
     for a model that is not there or cannot be asked: nothing stands in for it, because a made-up answer is worse than none."""
-    async with open_batch_services(settings, name) as ground:
-        yield await make_batch_model(ground, name, account=account)
+    async with open_batch_services(settings, name) as services:
+        yield await make_batch_model(services, name, account=account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class BatchServices:
     """What a batch stands on: the stores, what is behind the ports, and the way to the models."""
 
     settings: Settings
-    parts: Adapters
+    adapters: Adapters
     database: Database
     metrics: Metrics
     models: ModelServices
@@ -99,27 +99,27 @@ async def open_batch_services(settings: Settings, name: str) -> AsyncIterator[Ba
         stack.push_async_callback(http.aclose)
         web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
         stack.push_async_callback(web.aclose)
-        parts = adapters_from(
+        adapters = adapters_from(
             settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
         )
-        models = await stack.enter_async_context(open_models(settings, model_adapters(parts), database, metrics, http))
-        yield BatchServices(settings, parts, database, metrics, models)
+        models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
+        yield BatchServices(settings, adapters, database, metrics, models)
 
 
-async def make_batch_model(ground: BatchServices, name: str, *, account: str = "batch") -> GatewayModel:
-    """One model of an open ground, paid by the account's own user, who is met now and allows training: the prompts are the operator's."""
-    async with ground.database.begin() as tx:
-        people = ground.parts.people
+async def make_batch_model(services: BatchServices, name: str, *, account: str = "batch") -> GatewayModel:
+    """One model of an open services, paid by the account's own user, who is met now and allows training: the prompts are the operator's."""
+    async with services.database.begin() as tx:
+        people = services.adapters.people
         user, is_new = await people.find_or_create(tx, account, Platform.COMPLETIONS, BATCH_SENDER, state=UserState.ACTIVE)
         if is_new:
             await people.allow_training(tx, user.id, trains=True)
     return GatewayModel(
         name,
-        ground.models.gateway,
+        services.models.gateway,
         account=account,
         user_id=user.id,
-        deadline_s=ground.settings.completions.deadline_s,
-        at_once=max_concurrent_calls(ground.settings, name),
+        deadline_s=services.settings.completions.deadline_s,
+        at_once=max_concurrent_calls(services.settings, name),
     )
 
 
@@ -198,7 +198,7 @@ class GatewayModel:
             account=self.account,
             tier=BATCH_TIER,
             source=CallSource.BATCH,
-            takes_copies=False,
+            may_use_cache=False,
             models=(self.name,),
             deadline_s=self.deadline_s if request.timeout_s is None else request.timeout_s,
         )

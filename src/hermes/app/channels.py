@@ -118,12 +118,12 @@ class AccountChannels:
     def get(self, platform: Platform, account: str) -> Channel | None:
         return self._channels.get((platform, account))
 
-    def named(self, platform: Platform, webhook_id: str) -> list[Channel]:
+    def channels_by_webhook_id(self, platform: Platform, webhook_id: str) -> list[Channel]:
         """The channels that share their app's webhook and are called so in it; more than one where an account was set up twice."""
         theirs = (channel for (its_platform, _), channel in self._channels.items() if its_platform is platform)
         return [channel for channel in theirs if isinstance(channel, SharesWebhook) and channel.webhook_id == webhook_id]
 
-    def newcomer(self, platform: Platform, account: str) -> UserState:
+    def new_user_state(self, platform: Platform, account: str) -> UserState:
         """How far somebody is known whom nobody knows yet: active where the account is open to all."""
         known = self._known.get((platform, account))
         return UserState.ACTIVE if known is not None and known.about.get("is_open") == "yes" else UserState.STRANGER
@@ -163,10 +163,10 @@ class AccountChannels:
 
 
 @asynccontextmanager
-async def follow_accounts(lines: AccountChannels) -> AsyncIterator[None]:
+async def follow_accounts(account_channels: AccountChannels) -> AsyncIterator[None]:
     """Follow the accounts as long as the block lasts."""
-    await lines.refresh()
-    task = asyncio.create_task(lines.follow(), name="channels")
+    await account_channels.refresh()
+    task = asyncio.create_task(account_channels.follow(), name="channels")
     try:
         yield
     finally:
@@ -174,16 +174,16 @@ async def follow_accounts(lines: AccountChannels) -> AsyncIterator[None]:
 
 
 def channel_sender_from(
-    settings: DeliverySettings, parts: Adapters, lines: AccountChannels, post: PlatformClient, metrics: Metrics
+    settings: DeliverySettings, adapters: Adapters, account_channels: AccountChannels, post: PlatformClient, metrics: Metrics
 ) -> ChannelSender:
     """What brings answers to platforms."""
     template = settings.whatsapp_template
     return ChannelSender(
-        channels=lines,
+        channels=account_channels,
         post=post,
-        breakers=parts.breakers,
-        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
-        alerts=parts.alerts,
+        breakers=adapters.breakers,
+        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
+        alerts=adapters.alerts,
         meter=metrics,
         clock=SystemClock(),
         timeout_s=settings.timeout_s,
@@ -194,13 +194,13 @@ def channel_sender_from(
     )
 
 
-def receipts_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
+def receipts_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
     """What keeps account of what platforms tell afterwards."""
     return ReceiptHandler(
         transactions=transactions,
-        tracking=parts.outbox.tracking,
-        dead_letters=parts.outbox.dead_letters,
-        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
+        tracking=adapters.outbox.tracking,
+        dead_letters=adapters.outbox.dead_letters,
+        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
         meter=metrics,
     )
 
@@ -232,20 +232,20 @@ class TelegramPollers:
 
     def __init__(
         self,
-        lines: AccountChannels,
+        account_channels: AccountChannels,
         post: PlatformClient,
-        hearing: InboundRouter,
+        inbound: InboundRouter,
         *,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
+        self._account_channels, self._post, self._inbound, self._pause = account_channels, post, inbound, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Poll every such account, for ever."""
         try:
             while True:
-                wanted = {account.account: account for account in self._lines.polled if account.platform is Platform.TELEGRAM}
+                wanted = {account.account: account for account in self._account_channels.polled if account.platform is Platform.TELEGRAM}
                 for name in [name for name in self._tasks if name not in wanted or self._tasks[name].done()]:
                     self._tasks.pop(name).cancel()
                 for name in wanted.keys() - self._tasks.keys():
@@ -258,7 +258,7 @@ class TelegramPollers:
         offset: int | None = None
         limit = MAX_UPDATES
         while True:
-            channel = self._lines.get(Platform.TELEGRAM, name)
+            channel = self._account_channels.get(Platform.TELEGRAM, name)
             if not isinstance(channel, TelegramChannel):
                 return
             try:
@@ -269,8 +269,8 @@ class TelegramPollers:
                     await self._pause(RETRY_PAUSE_S)
                     continue
                 for webhook in found.webhooks:
-                    happenings = channel.parse(webhook, now=SystemClock().now())
-                    await self._hearing.hear(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
+                    events = channel.parse(webhook, now=SystemClock().now())
+                    await self._inbound.hear(channel, events, newcomer=self._account_channels.new_user_state(Platform.TELEGRAM, name))
                 offset, limit = found.offset, MAX_UPDATES
             except (NotSent, MaybeSent, StoreUnavailable, InboxFull) as error:
                 log.warning("polling_failed", account=name, error=type(error).__name__)

@@ -64,14 +64,14 @@ class ModelServices:
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, parts: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
+    settings: Settings, adapters: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
 ) -> AsyncIterator[ModelServices]:
     """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
     check_prices(catalogue, prices, clock.now().date())
     async with AsyncExitStack() as stack:
         fleet = Fleet(
-            backends_from(settings, client), catalogue=catalogue, agents=parts.agents, transactions=transactions, alerts=parts.alerts
+            backends_from(settings, client), catalogue=catalogue, agents=adapters.agents, transactions=transactions, alerts=adapters.alerts
         )
         stack.push_async_callback(fleet.aclose)
         llm = settings.llm
@@ -84,12 +84,12 @@ async def open_models(
             backends=fleet,
             adapter_of=fleet.adapter_of,
             slots=slots,
-            budgets=parts.budgets,
-            spend=parts.spend,
-            cache=parts.cache,
-            calls=parts.calls,
+            budgets=adapters.budgets,
+            spend=adapters.spend,
+            cache=adapters.cache,
+            calls=adapters.calls,
             transactions=transactions,
-            alerts=parts.alerts,
+            alerts=adapters.alerts,
             meter=metrics,
             clock=clock,
             deadline_s=llm.deadline_s,
@@ -98,9 +98,9 @@ async def open_models(
         stack.push_async_callback(gateway.settled)
         completions = ChatCompletions(
             gateway=gateway,
-            people=parts.people,
-            chats=parts.chats,
-            graphs=parts.graphs,
+            people=adapters.people,
+            chats=adapters.chats,
+            graphs=adapters.graphs,
             transactions=transactions,
             tier=settings.completions.tier,
             deadline_s=settings.completions.deadline_s,

@@ -24,8 +24,8 @@ SET_ASIDE_REASON = "set aside by a batch run"
 class RolloutStore:
     """The store of the settings, for one run."""
 
-    def __init__(self, ground: BatchServices, folder: RunFolder, *, account: str, user_id: UUID) -> None:
-        self._ground, self._folder, self._account, self._user_id = ground, folder, account, user_id
+    def __init__(self, services: BatchServices, folder: RunFolder, *, account: str, user_id: UUID) -> None:
+        self._services, self._folder, self._account, self._user_id = services, folder, account, user_id
 
     async def put(self, rollout: Rollout) -> None:
         """Copy a rollout; return when it is committed."""
@@ -42,24 +42,24 @@ class RolloutStore:
                 await self._exclude(UUID(known[self._name(entry)]))
 
     async def _exclude(self, session_id: UUID) -> None:
-        parts = self._ground.parts
-        async with self._ground.database.begin() as tx:
-            session = await parts.sessions.get(tx, session_id)
-            graph = await parts.graphs.load(tx, session_id)
+        adapters = self._services.adapters
+        async with self._services.database.begin() as tx:
+            session = await adapters.sessions.get(tx, session_id)
+            graph = await adapters.graphs.load(tx, session_id)
             fresh = [response for response in graph.responses() if not any("exclude" in note for note in response.annotations)]
             for response in fresh:
                 graph.annotate(response, exclude=SET_ASIDE_REASON)
             if fresh:
-                await parts.graphs.save(tx, session_id, session.head, graph)
+                await adapters.graphs.save(tx, session_id, session.head, graph)
 
     async def _copy(self, entry: RolloutEntry, source: MessageGraph) -> None:
-        parts, name = self._ground.parts, self._name(entry)
-        async with self._ground.database.begin() as tx:
-            found = await parts.chats.named(tx, self._account, self._user_id, name, ())
-            graph = await parts.graphs.load(tx, found.session_id)
+        adapters, name = self._services.adapters, self._name(entry)
+        async with self._services.database.begin() as tx:
+            found = await adapters.chats.named(tx, self._account, self._user_id, name, ())
+            graph = await adapters.graphs.load(tx, found.session_id)
             if not len(graph):
                 replay(source, graph)
-                await parts.graphs.save(tx, found.session_id, found.head, graph)
+                await adapters.graphs.save(tx, found.session_id, found.head, graph)
         with self._folder.file(STORED_FILE).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps([name, str(found.session_id)]) + "\n")
 

@@ -72,47 +72,47 @@ class AnswerServices:
 
 @asynccontextmanager
 async def open_answer_services(
-    settings: Settings, parts: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
+    settings: Settings, adapters: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
 ) -> AsyncIterator[AnswerServices]:
     """Open soul and tools for as long as the block lasts."""
-    mind = user_memory_from(parts, transactions, metrics)
+    user_memory = user_memory_from(adapters, transactions, metrics)
     async with open_mcp_tools(settings) as further:
-        pictures = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-        yield AnswerServices(mind, toolbox_from(settings, parts, transactions, mind, further), pictures)
+        images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
+        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, further), images)
 
 
-def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
+def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
     recall = Recall(
         transactions,
-        parts.memories,
-        parts.embeddings,
+        adapters.memories,
+        adapters.embeddings,
         is_trivial=is_trivial,
         count_skipped=metrics.recall_skipped.inc,
     )
     souls = SoulLoader(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        past=parts.past_messages,
-        bases=parts.bases,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        past=adapters.past_messages,
+        bases=adapters.bases,
         recall=recall,
-        alerts=parts.alerts,
+        alerts=adapters.alerts,
         sanitize=sanitize_memory_value,
     )
-    words = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
+    words = ConversationEraser(adapters.sessions, adapters.graphs, adapters.histories)
     forgetting = MemoryEraser(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        embeddings=parts.embeddings,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        embeddings=adapters.embeddings,
         souls=souls,
-        past=parts.past_messages,
+        past=adapters.past_messages,
         words=words,
     )
     writer = MemoryWriter(
         transactions=transactions,
-        memories=parts.memories,
-        embeddings=parts.embeddings,
+        memories=adapters.memories,
+        embeddings=adapters.embeddings,
         souls=souls,
         sanitize=sanitize_memory_value,
         is_trivial=is_trivial,
@@ -122,23 +122,25 @@ def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metri
     return UserMemory(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
 
 
-def toolbox_from(settings: Settings, parts: Adapters, transactions: Transactions, mind: UserMemory, further: ToolSource) -> Toolbox:
+def toolbox_from(
+    settings: Settings, adapters: Adapters, transactions: Transactions, user_memory: UserMemory, further: ToolSource
+) -> Toolbox:
     concierge = Concierge(
-        venues=parts.venues,
-        bookings=parts.bookings,
-        reminders=parts.reminders,
-        products=parts.products,
-        watchers=parts.watchers,
-        nutrition=parts.nutrition,
-        orders=parts.orders,
-        notebook=mind.notebook,
+        venues=adapters.venues,
+        bookings=adapters.bookings,
+        reminders=adapters.reminders,
+        products=adapters.products,
+        watchers=adapters.watchers,
+        nutrition=adapters.nutrition,
+        orders=adapters.orders,
+        notebook=user_memory.notebook,
     )
     return Toolbox(
         own=concierge_tools(concierge),
         gate_=Gate(),
         transactions=transactions,
-        outcomes=parts.outcomes,
-        offers=parts.offers,
+        outcomes=adapters.outcomes,
+        offers=adapters.offers,
         scan=scan,
         further=further,
         timeout_s=settings.tools.timeout_s,
@@ -153,7 +155,7 @@ async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
         return
     mcp = import_module(MCP_MODULE)
     servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
-    async with mcp.open_servers(servers, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
+    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as opened:
         yield opened.tools
 
 
@@ -170,14 +172,14 @@ def mcp_server_options(server: McpSettings) -> dict[str, Any]:
 
 def services_from(
     settings: Settings,
-    parts: Adapters,
+    adapters: Adapters,
     *,
     transactions: Transactions,
     work: JobQueue,
-    courier: OutboxDelivery,
+    outbox_delivery: OutboxDelivery,
     fleet: Fleet,
     models: Models,
-    answering: AnswerServices,
+    answer_services: AnswerServices,
     typing: TypingIndicator,
     metrics: Metrics,
     compaction: CompactionPolicy | None = None,
@@ -193,20 +195,20 @@ def services_from(
     model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
     return Services(
         transactions=transactions,
-        people=parts.people,
-        credits=parts.credits,
-        inbox=parts.inbox,
-        sessions=parts.sessions,
-        histories=parts.histories,
-        graphs=parts.graphs,
-        journal=parts.journal,
-        interactions=parts.interactions,
-        outbox_delivery=courier,
-        souls=answering.user_memory.souls,
-        images=answering.images,
-        tools=answering.tools,
+        people=adapters.people,
+        credits=adapters.credits,
+        inbox=adapters.inbox,
+        sessions=adapters.sessions,
+        histories=adapters.histories,
+        graphs=adapters.graphs,
+        journal=adapters.journal,
+        interactions=adapters.interactions,
+        outbox_delivery=outbox_delivery,
+        souls=answer_services.user_memory.souls,
+        images=answer_services.images,
+        tools=answer_services.tools,
         models=models,
-        alerts=parts.alerts,
+        alerts=adapters.alerts,
         clock=SystemClock(),
         agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
         languages=UserLanguages(),
@@ -217,14 +219,14 @@ def services_from(
         typing=typing.shown,
         compaction=compaction,
         per_minute=settings.inbox.per_minute,
-        charges_copies=settings.credits.charge_cached,
+        charges_cached=settings.credits.charge_cached,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )
 
 
-async def preload(parts: Adapters) -> None:
+async def preload(adapters: Adapters) -> None:
     """Load what the first message would wait for: vocabularies, and the model for vectors."""
     await asyncio.to_thread(language.load_language_model)
     await asyncio.to_thread(sanitize.load_word_lists)
     with suppress(EmbeddingsUnavailable):
-        await parts.embeddings.embed(["hello"])
+        await adapters.embeddings.embed(["hello"])

@@ -23,8 +23,7 @@ from hermes.app.batch_model import BatchServices
 from hermes.app.home import StartRefused
 from hermes.app.router import MCP_MODULE, mcp_server_options, toolbox_from, user_memory_from
 from hermes.config import Environment, Settings, nearest
-from hermes.ports.tools import ToolCall as Wish
-from hermes.ports.tools import ToolUser
+from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import UserState
 from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox, no_more_tools
@@ -68,34 +67,34 @@ def refuse_unknown_servers(settings: Settings, names: Sequence[str]) -> None:
 
 
 @asynccontextmanager
-async def open_toolsets(ground: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
+async def open_toolsets(services: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
     """Have all toolsets ready for as long as the block lasts, by name. Raises StartRefused and SettingsError."""
-    refuse_unknown_servers(ground.settings, names)
+    refuse_unknown_servers(services.settings, names)
     found = python_toolsets(names)
     async with AsyncExitStack() as stack:
         if CONCIERGE_TOOLSET in names:
-            found[CONCIERGE_TOOLSET] = await concierge_toolset(ground, account)
+            found[CONCIERGE_TOOLSET] = await concierge_toolset(services, account)
         asked = [name for name in names if name == MCP_TOOLSET or name.startswith(f"{MCP_TOOLSET}:")]
         if asked:
-            found |= await stack.enter_async_context(open_mcp_toolsets(ground, asked, account))
+            found |= await stack.enter_async_context(open_mcp_toolsets(services, asked, account))
         yield {name: found[name] for name in names}
 
 
-async def concierge_toolset(ground: BatchServices, account: str) -> Toolset:
+async def concierge_toolset(services: BatchServices, account: str) -> Toolset:
     """The concierge's tools; in development with something on their tables, as in a running Hermes."""
-    settings, parts = ground.settings, ground.parts
+    settings, adapters = services.settings, services.adapters
     if settings.tools.sample or (settings.tools.sample is None and settings.environment is Environment.DEVELOPMENT):
-        await load_samples(ground.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
-    return UserToolset(CONCIERGE_TOOLSET, ground, account, toolbox_without_servers(ground))
+        await load_samples(services.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
+    return UserToolset(CONCIERGE_TOOLSET, services, account, toolbox_without_servers(services))
 
 
 @asynccontextmanager
-async def open_mcp_toolsets(ground: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
+async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
     """The tools of MCP servers. Raises StartRefused for one that has none to offer in time."""
-    settings, mcp = ground.settings, import_module(MCP_MODULE)
+    settings, mcp = services.settings, import_module(MCP_MODULE)
     wanted = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
     known = [mcp.McpServer(name=name, **mcp_server_options(settings.mcp[name])) for name in wanted]
-    async with mcp.open_servers(known, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
+    async with mcp.open_servers(known, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as opened:
         await opened.ready(within_s=READY_TIMEOUT_S)
         away = [connection.server.name for connection in opened.connections if not connection.tools]
         if away:
@@ -107,14 +106,14 @@ async def open_mcp_toolsets(ground: BatchServices, names: Sequence[str], account
             only = name.removeprefix(f"{MCP_TOOLSET}:")
             return lambda: [tool for each in opened.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
 
-        box = replace(toolbox_without_servers(ground), own=())
-        yield {name: UserToolset(name, ground, account, replace(box, further=of(name))) for name in names}
+        box = replace(toolbox_without_servers(services), own=())
+        yield {name: UserToolset(name, services, account, replace(box, further=of(name))) for name in names}
 
 
-def toolbox_without_servers(ground: BatchServices) -> Toolbox:
+def toolbox_without_servers(services: BatchServices) -> Toolbox:
     """The toolbox that people's messages are answered with, without servers."""
-    mind = user_memory_from(ground.parts, ground.database, ground.metrics)
-    return toolbox_from(ground.settings, ground.parts, ground.database, mind, no_more_tools)
+    user_memory = user_memory_from(services.adapters, services.database, services.metrics)
+    return toolbox_from(services.settings, services.adapters, services.database, user_memory, no_more_tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +121,13 @@ class UserToolset:
     """Tools that work for a user."""
 
     name: str
-    ground: BatchServices
+    services: BatchServices
     account: str
     box: Toolbox
 
     @asynccontextmanager
     async def open(self, errand: RolloutContext) -> AsyncIterator[RolloutTools]:
-        people, database, turn = self.ground.parts.people, self.ground.database, uuid4()
+        people, database, turn = self.services.adapters.people, self.services.database, uuid4()
         async with database.begin() as tx:
             user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
         try:
@@ -138,8 +137,8 @@ class UserToolset:
             await asyncio.shield(self._forget(user.id))
 
     async def _forget(self, user_id: Any) -> None:
-        async with self.ground.database.begin() as tx:
-            await self.ground.parts.people.forget(tx, user_id)
+        async with self.services.database.begin() as tx:
+            await self.services.adapters.people.forget(tx, user_id)
 
 
 class UserTools:
@@ -150,7 +149,7 @@ class UserTools:
         self.schemas = [tool.schema for tool in (*box.own, *box.further())]
 
     async def run(self, call: BatchToolCall) -> str:
-        done = await self._box.run(Wish(call.id, call.name, call.text), next(self._places), self._user)
+        done = await self._box.run(ToolCall(call.id, call.name, call.text), next(self._places), self._user)
         if done.is_error:
             raise ToolFailed(done.text.removeprefix("Error: "))
         return done.text

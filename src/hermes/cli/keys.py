@@ -60,7 +60,7 @@ def create(
             hermes.gateway.catalogue.tier(tier)
         async with hermes.database.begin() as tx:
             limits = {"scopes": scope or None, "channels": channel or None}
-            return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
+            return await hermes.adapters.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
 
     key, secret = run(with_hermes(config, make))
     if is_json:
@@ -76,7 +76,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     async def read(hermes: Hermes) -> list[ApiKey]:
         async with hermes.database.begin() as tx:
-            return list(await hermes.parts.api_keys.list(tx))
+            return list(await hermes.adapters.api_keys.list(tx))
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -109,7 +109,7 @@ def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, 
 
     async def end(hermes: Hermes) -> ApiKey:
         async with hermes.database.begin() as tx:
-            return await hermes.parts.api_keys.revoke(tx, wanted)
+            return await hermes.adapters.api_keys.revoke(tx, wanted)
 
     key = run(with_hermes(config, end))
     typer.echo(f"{key.name} ({key.prefix}…) is revoked.")

@@ -64,7 +64,7 @@ def fake(
 async def add_accounts(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
     async with hermes.database.begin() as tx:
         for account in accounts:
-            await hermes.parts.channel_accounts.put(tx, account)
+            await hermes.adapters.channel_accounts.put(tx, account)
 
 
 def accounts_of(opened: FakePlatforms, account: str) -> list[ChannelAccount]:

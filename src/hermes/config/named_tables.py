@@ -29,4 +29,4 @@ class NamedTables(Mapping[str, T]):
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Named({self._values})"
+        return f"NamedTables({self._values})"

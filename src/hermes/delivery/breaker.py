@@ -25,13 +25,13 @@ class BreakerLimits:
     open_s: float = 120.0
     probe_s: float = 30.0
     """How long a probe may take before somebody else gets to try. Longer than one try takes."""
-    stop_s: float = 300.0
+    unauthorized_s: float = 300.0
     """How long a line is left alone on which the platform does not know us."""
 
     @property
     def keep_s(self) -> float:
         """How long a state matters at most."""
-        return self.within_s + max(self.open_s, self.stop_s) + self.probe_s
+        return self.within_s + max(self.open_s, self.unauthorized_s) + self.probe_s
 
 
 DEFAULT_LIMITS = BreakerLimits()
@@ -95,7 +95,7 @@ def release_probe(breaker: Breaker, *, is_probe: bool) -> Breaker:
 def record_unauthorized(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, BreakerChange | None]:
     """The platform does not know us on this line."""
     change = BreakerTransition.STAYED_OPEN if breaker.is_open else BreakerTransition.OPENED
-    return open_breaker(breaker, now, limits.stop_s), BreakerChange(change, len(breaker.failed_at), limits.stop_s)
+    return open_breaker(breaker, now, limits.unauthorized_s), BreakerChange(change, len(breaker.failed_at), limits.unauthorized_s)
 
 
 def open_breaker(breaker: Breaker, now: float, for_s: float) -> Breaker:

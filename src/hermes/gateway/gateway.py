@@ -100,7 +100,7 @@ class Gateway:
             await self._failed(ticket, caller, run, error)
             raise
         answer = await self._paid(ticket, caller, answered, record)
-        if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
+        if caller.may_use_cache and may_cache(ask) and may_keep(answer.completion):
             # Under the model that answered, which need not be the first of the chain.
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
         return answer
@@ -178,7 +178,7 @@ class Gateway:
     async def _copied(self, ask: ModelRequest, ticket: AdmittedCall, caller: Caller) -> Answer | None:
         """An answer that was given to the same question before, if there is one: it takes no slot and costs nothing."""
         link = ticket.links[0]
-        if not caller.takes_copies or not may_cache(ask):
+        if not caller.may_use_cache or not may_cache(ask):
             return None
         kept = await self.cache.get(caller.user_id, cache_key(ask, link))
         if kept is None:

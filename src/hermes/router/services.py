@@ -97,5 +97,5 @@ class Services:
     links: Links = Links()
     per_minute: int = 30
     """Messages of one user in a conversation that are answered within a minute."""
-    charges_copies: bool = False
+    charges_cached: bool = False
     """Whether an answer out of the cache costs a credit."""

@@ -43,8 +43,8 @@ def create_web(services: WebServices) -> FastAPI:
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers, RateLimit(services.settings.per_minute)))
         web.include_router(visitor_proactive_routes(services.transactions, services.outbox))
-    if services.lines is not None and services.inbound is not None:
-        web.include_router(webhook_routes(services.lines, services.inbound, guesses))
+    if services.account_channels is not None and services.inbound is not None:
+        web.include_router(webhook_routes(services.account_channels, services.inbound, guesses))
     if services.my_data is not None:
         web.include_router(user_data_routes(services.my_data, api_auth))
         if services.has_chat:

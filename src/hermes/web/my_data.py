@@ -82,7 +82,7 @@ class ForgottenInAccount(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(parts: MyDataStores, api_auth: ApiAuth) -> APIRouter:
+def user_data_routes(stores: MyDataStores, api_auth: ApiAuth) -> APIRouter:
     """`/v1/users/{user}`: for programs, the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
@@ -93,61 +93,61 @@ def user_data_routes(parts: MyDataStores, api_auth: ApiAuth) -> APIRouter:
         return key
 
     async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
-        return await find_channel_user(UserChannel(key.account, Platform.REST, user), parts)
+        return await find_channel_user(UserChannel(key.account, Platform.REST, user), stores)
 
     Key = Annotated[ApiKey, Depends(who)]  # noqa: N806  # a type
     Theirs = Annotated[User, Depends(theirs)]  # noqa: N806  # a type
 
     @routes.get("/v1/users/{user}/data", responses={200: {"model": UserDataView}}, summary="All that is kept of a user")
     async def show(known: Theirs, key: Key) -> Response:
-        return await user_data_response(known, key.account, parts)
+        return await user_data_response(known, key.account, stores)
 
     @routes.delete("/v1/users/{user}/memory", responses={200: {"model": ForgottenFacts}}, summary="Forget all that is known of a user")
     async def empty(known: Theirs, key: Key) -> Response:
         """Facts and dreams are gone for good; the user stays, with credits, and the next message begins a new conversation. Of one who
         writes to other accounts too, what was learnt in this one."""
-        return await forget_memory_response(known, key.account, parts)
+        return await forget_memory_response(known, key.account, stores)
 
     @routes.delete("/v1/users/{user}/memory/{fact_id}", status_code=204, summary="Forget one fact")
     async def drop(fact_id: FactId, known: Theirs, key: Key) -> Response:
-        return await forget_fact_response(known, fact_id, key.account, parts)
+        return await forget_fact_response(known, fact_id, key.account, stores)
 
     @routes.delete("/v1/users/{user}", status_code=204, responses={200: {"model": ForgottenInAccount}}, summary="Forget a user")
     async def forget(known: Theirs, key: Key) -> Response:
         """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new.
 
         Somebody who writes to other accounts too is forgotten in this one alone, and the answer says so, with 200."""
-        return await forget_user_response(known, key.account, parts)
+        return await forget_user_response(known, key.account, stores)
 
     return routes
 
 
-def visitor_data_routes(parts: MyDataStores) -> APIRouter:
+def visitor_data_routes(stores: MyDataStores) -> APIRouter:
     """`/web/my-data`: for the chat page, its visitor's own."""
     routes = APIRouter(include_in_schema=False, dependencies=[Depends(own_page_only)])
 
     async def myself(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
         if hermes_visitor is None or not is_cookie(hermes_visitor):
             raise unknown_user()
-        return await find_channel_user(UserChannel(WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor)), parts)
+        return await find_channel_user(UserChannel(WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor)), stores)
 
     Myself = Annotated[User, Depends(myself)]  # noqa: N806  # a type
 
     @routes.get("/web/my-data")
     async def show(me: Myself) -> Response:
-        return await user_data_response(me, WEB_ACCOUNT, parts)
+        return await user_data_response(me, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data/memory")
     async def empty(me: Myself) -> Response:
-        return await forget_memory_response(me, WEB_ACCOUNT, parts)
+        return await forget_memory_response(me, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data/memory/{fact_id}")
     async def drop(fact_id: FactId, me: Myself) -> Response:
-        return await forget_fact_response(me, fact_id, WEB_ACCOUNT, parts)
+        return await forget_fact_response(me, fact_id, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data")
     async def forget(me: Myself, request: Request) -> Response:
-        response = await forget_user_response(me, WEB_ACCOUNT, parts)
+        response = await forget_user_response(me, WEB_ACCOUNT, stores)
         response.delete_cookie(VISITOR_COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
         return response
 
@@ -166,43 +166,43 @@ class RawPathRoute(APIRoute):
         return match, {**child, "path_params": decoded} if child else child
 
 
-async def find_channel_user(channel: UserChannel, parts: MyDataStores) -> User:
+async def find_channel_user(channel: UserChannel, stores: MyDataStores) -> User:
     with translate_errors():
-        async with parts.transactions.begin() as tx:
-            user = await parts.people.find(tx, channel)
+        async with stores.transactions.begin() as tx:
+            user = await stores.people.find(tx, channel)
     if user is None:
         raise unknown_user()
     return user
 
 
-async def user_data_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def user_data_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        data = await my_data(user.id, parts, account=account)
+        data = await my_data(user.id, stores, account=account)
     return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
 
 
-async def forget_memory_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def forget_memory_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        count = await forget_memory(user.id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
+        count = await forget_memory(user.id, **memory_services(stores), account=await limiting_account(user.id, account, stores))
     return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
 
 
-async def forget_fact_response(user: User, fact_id: UUID, account: str, parts: MyDataStores) -> Response:
+async def forget_fact_response(user: User, fact_id: UUID, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        was_there = await forget_fact(user.id, fact_id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
+        was_there = await forget_fact(user.id, fact_id, **memory_services(stores), account=await limiting_account(user.id, account, stores))
     if not was_there:
         raise ApiError(404, "unknown_fact", "There is no such fact.")
     return Response(status_code=204)
 
 
-async def forget_user_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def forget_user_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        is_gone = await forget_user_at(user.id, account, parts)
+        is_gone = await forget_user_at(user.id, account, stores)
     return Response(status_code=204) if is_gone else JSONResponse({"forgotten": "account"}, headers={"Cache-Control": "no-store"})
 
 
-def memory_services(parts: MyDataStores) -> dict[str, Any]:
-    return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "words": parts.words}
+def memory_services(stores: MyDataStores) -> dict[str, Any]:
+    return {"transactions": stores.transactions, "memories": stores.memories, "souls": stores.souls, "words": stores.words}
 
 
 @contextmanager

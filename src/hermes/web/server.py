@@ -59,17 +59,17 @@ class WebServer(uvicorn.Server):
 
 def web_services_from(hermes: Hermes) -> WebServices:
     """What the web needs of Hermes."""
-    parts, chat = hermes.parts, hermes.settings.web.chat
+    adapters, chat = hermes.adapters, hermes.settings.web.chat
     return WebServices(
         transactions=hermes.database,
         intake=hermes.intake,
-        inbox=parts.inbox,
-        outbox=parts.outbox,
-        replies=parts.replies,
-        api_keys=parts.api_keys,
+        inbox=adapters.inbox,
+        outbox=adapters.outbox,
+        replies=adapters.replies,
+        api_keys=adapters.api_keys,
         completions=hermes.completions,
         my_data=hermes.my_data,
-        lines=hermes.lines,
+        account_channels=hermes.account_channels,
         inbound=hermes.inbound,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},

@@ -46,7 +46,7 @@ class WebServices:
     """Whether the chat page is served."""
     my_data: MyDataStores | None = None
     """Where users see and take back what is kept of them; None: there are no such routes."""
-    lines: AccountChannels | None = None
+    account_channels: AccountChannels | None = None
     """The accounts at platforms whose webhooks are taken in; None, or no `hearing`: there are no such routes."""
     inbound: InboundRouter | None = None
     """Where what a webhook holds is taken to."""

@@ -31,12 +31,12 @@ MAX_WEBHOOK_BYTES = 4_000_000
 """The largest that a platform sends is 3 MB."""
 
 
-def webhook_routes(lines: AccountChannels, hearing: InboundRouter, guesses: RateLimit) -> APIRouter:
+def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, guesses: RateLimit) -> APIRouter:
     """The addresses that platforms are given. `guesses` is how often an address is told that it is not authentic."""
     routes = APIRouter(tags=["webhooks"], include_in_schema=False)
 
     def known(platform: str, account: str) -> Channel:
-        found = lines.get(Platform(platform), account) if platform in set(Platform) else None
+        found = account_channels.get(Platform(platform), account) if platform in set(Platform) else None
         if found is None:
             raise ApiError(404, "not_found", "There is no such account.")
         return found
@@ -62,9 +62,9 @@ def webhook_routes(lines: AccountChannels, hearing: InboundRouter, guesses: Rate
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
         is_full = False
-        for meant, happenings in events_by_account(channel, webhook, lines, now=SystemClock().now()):
+        for meant, events in events_by_account(channel, webhook, account_channels, now=SystemClock().now()):
             try:
-                await hearing.hear(meant, happenings, newcomer=lines.newcomer(meant.platform, meant.account))
+                await inbound.hear(meant, events, newcomer=account_channels.new_user_state(meant.platform, meant.account))
             except InboxFull:
                 is_full = True  # of this account; the others take what is theirs all the same
             except StoreUnavailable:
@@ -75,7 +75,7 @@ def webhook_routes(lines: AccountChannels, hearing: InboundRouter, guesses: Rate
 
 
 def events_by_account(
-    channel: Channel, webhook: Webhook, lines: AccountChannels, *, now: datetime
+    channel: Channel, webhook: Webhook, account_channels: AccountChannels, *, now: datetime
 ) -> list[tuple[Channel, Sequence[InboundEvent]]]:
     """What a webhook holds, for each account: for the one whose URL it came to, then for others of the same app that it names.
 
@@ -83,13 +83,13 @@ def events_by_account(
     nothing into an account of another. What names an account that is not set up stays with `channel`, to be counted."""
     own = channel.parse(webhook, now=now)
     others: dict[str, tuple[Channel, Sequence[InboundEvent]]] = {}
-    for meant_for in dict.fromkeys(passed.meant_for for passed in own if isinstance(passed, Ignored) and passed.meant_for):
-        for other in lines.named(channel.platform, meant_for):
+    for meant_for in dict.fromkeys(event.meant_for for event in own if isinstance(event, Ignored) and event.meant_for):
+        for other in account_channels.channels_by_webhook_id(channel.platform, meant_for):
             if isinstance(other, SharesWebhook) and is_authentic(other, webhook):
                 others[meant_for] = (other, other.parse_shared(webhook, now=now))
                 break
-    kept = [happening for happening in own if not (isinstance(happening, Ignored) and happening.meant_for in others)]
-    return [(channel, kept), *others.values()]
+    own_events = [event for event in own if not (isinstance(event, Ignored) and event.meant_for in others)]
+    return [(channel, own_events), *others.values()]
 
 
 def is_authentic(channel: Channel, webhook: Webhook) -> bool:

@@ -169,7 +169,7 @@ class ChatCompletions:
             account=guest.account,
             tier=guest.tier,
             source=CallSource.COMPLETIONS,
-            takes_copies=False,  # samples are independent
+            may_use_cache=False,  # samples are independent
             models=self.chain(request.model, guest.tier),
             deadline_s=self.deadline_s,
         )

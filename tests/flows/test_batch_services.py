@@ -169,10 +169,10 @@ def test_what_a_failure_means_for_whoever_would_ask_again(error: Exception, is_f
 
 async def test_a_vendor_that_says_how_long_to_wait_is_believed() -> None:
     loop, pause = asyncio.get_running_loop(), RetryAfterPause()
-    await pause.over()
+    await pause.wait()
     pause.note(RateLimited("x", retry_after_s=0.2, **WHERE))
     began = loop.time()
-    await pause.over()
+    await pause.wait()
     assert loop.time() - began >= 0.19
 
 
@@ -225,6 +225,6 @@ async def test_a_server_that_does_not_come_up_is_said_before_anything_is_asked(s
     monkeypatch.setattr("hermes.app.toolsets.READY_TIMEOUT_S", 0.5)
     environ = {name: getattr(settings, name) for name in ("home", "database_url", "redis_url")}
     chosen = Settings(**environ, mcp=NamedTables({"away": McpSettings(command=("false",))}))
-    with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not come up within 0\.5 s"):
+    with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not start within 0\.5 s"):
         async with open_batch_services(chosen, "scripted") as ground, open_toolsets(ground, ["mcp"]):
             pass

@@ -1,4 +1,4 @@
-"""What stands behind each port: PostgreSQL, Redis, a model for vectors, the fetcher of pictures."""
+"""The adapter behind each port: PostgreSQL, Redis, an embeddings model, the fetcher of images."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from hermes.stores.redis.soul_cache import RedisSoulCache
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
+    """The adapter behind each port. A test, or an operator with stores of their own, may replace any of them."""
 
     people: Users
     credits: Credits
@@ -118,7 +118,7 @@ class Adapters:
     channel_accounts: ChannelAccounts
     web: MediaFetcher
     models: Models | None = None
-    """Who answers in turns; None: the gateway, with the models of the settings."""
+    """The models that answer in turns; None: the gateway, with the models of the settings."""
 
 
 def adapters_from(
@@ -190,7 +190,7 @@ def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
 
 
 def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
-    """The API of the settings, or the model on this machine."""
+    """Return the embeddings API of the settings, or else the model on this machine."""
     memory = settings.memory
     if memory.embeddings_url is None:
         return local_embeddings()

@@ -1,4 +1,4 @@
-"""Put together what calls models: backends, the fleet, the gateway, and the door for other people's programs."""
+"""Build what calls models: backends, the fleet, the gateway, and the chat completions for OpenAI clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdapters:
-    """What stands behind the ports that calls of models need."""
+    """The adapters that calls of models need."""
 
     people: Users
     graphs: Graphs
@@ -54,7 +54,7 @@ class ModelAdapters:
 
 @dataclass(frozen=True, slots=True)
 class ModelServices:
-    """Everything that calls models, ready."""
+    """The services that call models, ready for use."""
 
     catalogue: ModelCatalogue
     fleet: Fleet
@@ -66,7 +66,7 @@ class ModelServices:
 async def open_models(
     settings: Settings, adapters: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
 ) -> AsyncIterator[ModelServices]:
-    """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
+    """Open the models for as long as the block lasts. At its end the gateway first records the costs of all calls. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
     check_prices(catalogue, prices, clock.now().date())
     async with AsyncExitStack() as stack:
@@ -75,7 +75,7 @@ async def open_models(
         )
         stack.push_async_callback(fleet.aclose)
         llm = settings.llm
-        limits = {name: said.slots for name, said in backends_of(settings).items() if said.slots is not None}
+        limits = {name: backend.slots for name, backend in backends_of(settings).items() if backend.slots is not None}
         slots = Slots(llm.slots, wait_s=llm.slot_wait_s, limits=limits)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
         gateway = Gateway(
@@ -112,7 +112,7 @@ async def open_models(
 
 @asynccontextmanager
 async def follow_fleet(fleet: Fleet) -> AsyncIterator[None]:
-    """Follow the agents' pointers, which other processes may move."""
+    """Keep the fleet up to date for as long as the block lasts: other processes may change which adapter an agent uses."""
     task = asyncio.create_task(fleet.follow(), name="fleet")
     try:
         yield

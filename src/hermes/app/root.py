@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running Hermes out. The one module that knows which adapter stands behind which port.
+"""The composition root: turns settings into a running Hermes.
 
 async with open_hermes(settings) as hermes:
     await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
@@ -73,7 +73,7 @@ HOUSEKEEPING_INTERVAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Hermes:
-    """Everything, put together and ready."""
+    """All services of Hermes, connected and ready."""
 
     settings: Settings
     adapters: Adapters
@@ -97,12 +97,12 @@ class Hermes:
 
     @property
     def spend(self) -> GlobalSpend:
-        """The platform's money, and the kill switch."""
+        """The money that all users together spend, and the kill switch."""
         return self.adapters.spend
 
     @property
     def my_data(self) -> MyDataStores:
-        """Where people's data are."""
+        """The stores from which users see and erase their data."""
         adapters = self.adapters
         return MyDataStores(
             transactions=self.database,
@@ -115,11 +115,11 @@ class Hermes:
         )
 
     async def run_worker(self) -> None:
-        """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
+        """Work on turns and deliveries until cancelled, then finish those that have begun."""
         await self.prepare()
         stop_if_cancelled()
         work = self.settings.work
-        pace = WorkerOptions(
+        options = WorkerOptions(
             concurrency=work.concurrency,
             poll_s=work.poll_s,
             heartbeat_s=work.heartbeat_s,
@@ -128,17 +128,17 @@ class Hermes:
             drain_s=work.drain_s,
         )
         scheduler = ChoreScheduler(self.database, self.adapters.rota, self.background_jobs.chores)
-        # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
+        # The pollers have a client of their own: each holds a connection while it waits for updates, and answers need theirs.
         async with open_platform_client(connections_per_host=0) as post:
             polling = asyncio.create_task(TelegramPollers(self.account_channels, post, self.inbound).run(), name="polling")
             try:
-                await self.work.run(self, pace, Housekeeping(self, scheduler).sweep)
+                await self.work.run(self, options, Housekeeping(self, scheduler).sweep)
             finally:
                 await end_tasks(polling)
                 await scheduler.aclose()
 
     async def prepare(self) -> None:
-        """Have at hand what the first message would wait for, and in development something to talk about."""
+        """Load what the first message would have to wait for, and in development the sample venues, products and foods."""
         adapters, tools = self.adapters, self.settings.tools
         if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
             try:
@@ -148,15 +148,15 @@ class Hermes:
         await preload(adapters)
 
     async def turn(self, turn_id: UUID) -> None:
-        """Drive a turn to its end."""
+        """Answer the message of a turn."""
         await self.turns.run(turn_id)
 
     async def delivery(self, conversation_id: UUID) -> None:
-        """Send what is due in a conversation."""
+        """Send the outbox messages of a conversation that are due."""
         await self.outbox_delivery.deliver(conversation_id)
 
     async def news(self, conversation_id: UUID) -> None:
-        """Write what Hermes said by itself into a conversation's history."""
+        """Write the proactive messages of a conversation into its history."""
         await self.background_jobs.proactive.record(conversation_id)
 
     async def memory(self, turn_id: UUID) -> None:
@@ -164,7 +164,7 @@ class Hermes:
         await self.background_jobs.learn_job.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
-        """How much waits where."""
+        """How many messages, sends and jobs wait in each queue."""
         async with self.database.begin() as tx:
             sends = await self.adapters.outbox.lengths(tx)
             return {
@@ -176,13 +176,13 @@ class Hermes:
             }
 
     async def ping_redis(self) -> None:
-        """Ask Redis for a sign of life; raise what it raises."""
+        """Check that Redis answers; raise its error if not."""
         await self.redis.ping()
 
 
 class Housekeeping:
-    """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out; and
-    what is done by the clock."""
+    """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due, voids credit reserves and
+    drops idempotency keys that have expired, and tidies receipts."""
 
     def __init__(self, hermes: Hermes, scheduler: ChoreScheduler | None = None) -> None:
         self._hermes, self._scheduler = hermes, scheduler
@@ -210,10 +210,10 @@ def no_adjustment(adapters: Adapters) -> Adapters:
 
 @asynccontextmanager
 async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment) -> AsyncIterator[Hermes]:
-    """Put Hermes together on its stores, and take it apart again at the end of the block.
+    """Connect Hermes to its stores and services, and close them at the end of the block.
 
-    Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused,
-    or StoreUnavailable when PostgreSQL cannot be reached. Redis may be away: it is only speed."""
+    Starts the embedded stores if the settings have no addresses, and brings the schema up to date. Raises StartRefused,
+    or StoreUnavailable when PostgreSQL cannot be reached. Hermes starts without Redis too, and is slower then."""
     async with AsyncExitStack() as stack:
         pool = settings.database
         addresses, database, keyring = await stack.enter_async_context(
@@ -223,7 +223,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
         replies = RedisAnswerSignals(client)
-        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
+        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # `hermes` is bound further down
         stack.push_async_callback(replies.aclose)
         alerts = LogAlerts(metrics)
         batch = ScriptBatch(client)
@@ -261,7 +261,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
 async def open_database_and_keys(
     settings: Settings, *, pool_min: int, pool_max: int
 ) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
-    """The addresses of the stores, the database with its schema up to date, and the keys to what is in it. Raises StartRefused."""
+    """Yield the addresses of the stores, the database with its schema up to date, and the keyring of its data. Raises StartRefused."""
     home, limits = home_of(settings), settings.database
     try:
         keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
@@ -292,7 +292,7 @@ def model_adapters(adapters: Adapters) -> ModelAdapters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenResources:
-    """What is open for as long as Hermes is."""
+    """The connections and helpers that stay open as long as Hermes does."""
 
     database: Database
     redis: Redis
@@ -361,7 +361,7 @@ def assemble_hermes(
 
 
 async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:
-    """Do not start with master keys that cannot open what is there: every message would fail, one by one."""
+    """Raise StartRefused if data is sealed under master keys that are not set: each message of those users would fail."""
     async with database.begin() as tx:
         missing = await keyring.missing_masters(tx)
     if missing:
@@ -371,7 +371,8 @@ async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> No
 
 @asynccontextmanager
 async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
-    """The addresses of both stores, as long as the block lasts; what has none in the settings is started here. Raises StartRefused."""
+    """Yield the addresses of both stores. A store without an address in the settings runs embedded, for as long as the block lasts. Raises
+    StartRefused."""
     check_addresses(settings)
     if settings.database_url is not None and settings.redis_url is not None:
         yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
@@ -387,7 +388,8 @@ async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.
 
 
 async def start_embedded_stores(home: Path) -> embedded.ServerLease:
-    """Start the embedded stores. Whoever is told to stop meanwhile lets them come up first: a lease that nobody holds stops nothing."""
+    """Start the embedded stores. A task that is cancelled meanwhile waits for the start and releases the lease: a lease that is never
+    released keeps the stores running."""
     starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
     try:
         return await asyncio.shield(starting)
@@ -400,7 +402,7 @@ async def start_embedded_stores(home: Path) -> embedded.ServerLease:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Refuse what is no address, without showing it: it may hold a password."""
+    """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
     if settings.database_url is not None:
         try:
             psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
@@ -415,7 +417,7 @@ def check_addresses(settings: Settings) -> None:
 
 
 def redis_client(url: str, settings: Settings) -> Redis:
-    """A client that says quickly when Redis is away. Without retries: whoever asks has something better to do than to wait."""
+    """Return a client that fails quickly when Redis is away. It does not retry: its callers go on without Redis instead of waiting."""
     return Redis.from_url(
         url,
         socket_timeout=settings.redis.timeout_s,

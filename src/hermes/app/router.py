@@ -1,4 +1,4 @@
-"""Put together what answers a message: the soul and its memory, the tools, and around them the ten steps."""
+"""Build what answers a message: the soul and its memory, the tools, and the services of the ten steps."""
 
 from __future__ import annotations
 
@@ -44,16 +44,14 @@ from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
 
 MCP_MODULE = "hermes.tools.mcp"
-"""A plugin: its SDK takes most of a second to load, and few have a server."""
-
-
+"""Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
 EXTRA_WAIT_S = 30.0
-"""More than the gateway's own deadlines add up to."""
+"""Added to the gateway's own deadlines, so that the gateway always ends a call before a step does."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """What Hermes knows of its users, and what learns it."""
+    """What Hermes knows about its users, and the parts that learn and forget it."""
 
     souls: SoulLoader
     recall: Recall
@@ -63,7 +61,7 @@ class UserMemory:
 
 @dataclass(frozen=True, slots=True)
 class AnswerServices:
-    """What a message is answered with, beside a model."""
+    """What a message is answered with, besides a model."""
 
     user_memory: UserMemory
     tools: Toolbox
@@ -74,11 +72,11 @@ class AnswerServices:
 async def open_answer_services(
     settings: Settings, adapters: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
 ) -> AsyncIterator[AnswerServices]:
-    """Open soul and tools for as long as the block lasts."""
+    """Open soul, tools and images for as long as the block lasts."""
     user_memory = user_memory_from(adapters, transactions, metrics)
-    async with open_mcp_tools(settings) as further:
+    async with open_mcp_tools(settings) as mcp_tools:
         images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, further), images)
+        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
 
 
 def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
@@ -123,7 +121,7 @@ def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Me
 
 
 def toolbox_from(
-    settings: Settings, adapters: Adapters, transactions: Transactions, user_memory: UserMemory, further: ToolSource
+    settings: Settings, adapters: Adapters, transactions: Transactions, user_memory: UserMemory, mcp_tools: ToolSource
 ) -> Toolbox:
     concierge = Concierge(
         venues=adapters.venues,
@@ -142,21 +140,21 @@ def toolbox_from(
         outcomes=adapters.outcomes,
         offers=adapters.offers,
         scan=scan,
-        further=further,
+        further=mcp_tools,
         timeout_s=settings.tools.timeout_s,
     )
 
 
 @asynccontextmanager
 async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
-    """The tools of the MCP servers, for as long as the block lasts."""
+    """Connect to the MCP servers of the settings for as long as the block lasts; yield their tools."""
     if not settings.mcp:
         yield no_more_tools
         return
     mcp = import_module(MCP_MODULE)
     servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
-    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as opened:
-        yield opened.tools
+    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+        yield connected.tools
 
 
 def mcp_server_options(server: McpSettings) -> dict[str, Any]:
@@ -184,7 +182,7 @@ def services_from(
     metrics: Metrics,
     compaction: CompactionPolicy | None = None,
 ) -> Services:
-    """Everything around the ten steps."""
+    """Return everything that the ten steps need."""
 
     async def learn(tx: Transaction, claim: Claim) -> None:
         text = claim.envelope.event.text
@@ -225,7 +223,7 @@ def services_from(
 
 
 async def preload(adapters: Adapters) -> None:
-    """Load what the first message would wait for: vocabularies, and the model for vectors."""
+    """Load what the first message would have to wait for: the word lists, and the embeddings model."""
     await asyncio.to_thread(language.load_language_model)
     await asyncio.to_thread(sanitize.load_word_lists)
     with suppress(EmbeddingsUnavailable):

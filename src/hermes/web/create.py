@@ -1,4 +1,4 @@
-"""Put the routes together."""
+"""Builds the web app from its routes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or 
 
 
 def create_web(services: WebServices) -> FastAPI:
-    """Return the whole web as one ASGI app. Opens nothing: whoever runs it holds the services open."""
-    # No interactive documentation: FastAPI's loads its scripts from somebody else's server.
-    elsewhere: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
-    web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
+    """Return the whole web as one ASGI app. It opens nothing: the caller keeps the services open."""
+    # No interactive documentation: FastAPI's pages load their scripts from another server.
+    no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **no_docs)
     answers = TurnAnswers(
         services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing
     )
@@ -58,5 +58,5 @@ def create_web(services: WebServices) -> FastAPI:
     wider = {CHAT_PATH: services.completions_settings.max_body_bytes, "/webhooks/": MAX_WEBHOOK_BYTES}
     web.add_middleware(CompletionsShortcut, endpoint=endpoint)
     web.add_middleware(BodyLimit, max_bytes=services.settings.max_body_bytes, wider=wider)
-    web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every answer
+    web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every response
     return web

@@ -131,16 +131,16 @@ async def test_an_address_that_keeps_guessing_is_told_to_wait_and_its_right_keys
     client = make_client(keys, time, guesses=2)
     await client.admit("hk_one")
     for guess in ("hk_a", "hk_b"):
-        with pytest.raises(ApiError, match="not known"):
+        with pytest.raises(ApiError, match="is unknown"):
             await client.admit(guess)
     time.now = 10.0
-    with pytest.raises(ApiError, match=r"come again in 20 s") as refused:
+    with pytest.raises(ApiError, match=r"try again in 20 s") as refused:
         await client.admit("hk_c")
     assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "20"})
     assert await client.admit("hk_one") == keys.known["hk_one"]
     assert await client.admit("hk_two") == keys.known["hk_two"]  # which this process sees for the first time
     time.now = 30.0
-    with pytest.raises(ApiError, match="not known"):
+    with pytest.raises(ApiError, match="is unknown"):
         await client.admit("hk_c")
 
 

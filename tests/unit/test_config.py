@@ -793,8 +793,10 @@ def test_everything_that_is_wrong_in_tables_is_said_at_once(tmp_path: Path) -> N
         (f"[backends.scripted]\napi_key = '{HUSH}'", "backends.scripted.api_key is set; a backend of kind scripted has none"),
         (
             "[backends.a-b]\nkind = 'openai'\n[backends.a_b]\nkind = 'openai'",
-            "backends.a-b, backends.a_b would share the variable HERMES_BACKENDS_A_B_API_KEY; "
-            "expected names that differ in letters or digits",
+            (
+                "backends.a-b, backends.a_b would share the variable HERMES_BACKENDS_A_B_API_KEY; "
+                "expected names that differ in letters or digits"
+            ),
         ),
         (
             "[models.m]\nprices = [{input = 1, output = 1}, {input = 2, output = 2}]",

@@ -1,4 +1,4 @@
-"""The gateway and its door beside others: what a proxy adds, what a call costs, what happens when a model fails, and whether memory grows.
+"""The gateway and its endpoint beside others: what a proxy adds and a call costs, what happens when a model fails, and if memory grows.
 
 Against no proxy, a bare proxy in Python, and, with --peers, LiteLLM, LangChain and pydantic-ai, which are installed into .benchmarks/ once
 (minutes). Everything runs on this machine: the upstream, the load and each server are processes of their own. Exits with 1 if a promise is
@@ -19,7 +19,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from gateway import doors, process, served
+from gateway import process, served, targets
 from gateway.machine import first_line, foreign_share, module, running
 from gateway.peers import PEERS
 from gateway.soak import GROWTH, print_soak, soak
@@ -50,7 +50,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hermes-") as name, upstream_and_loader() as (port, loader):
         folder = Path(name)
         if {"served", "soak"} & set(asked):
-            results |= through_doors(asked, chosen, folder, port, loader)
+            results |= through_targets(asked, chosen, folder, port, loader)
         if {"process", "faults"} & set(asked):
             results |= in_process(asked, chosen, folder, port)
     if chosen.json is not None:
@@ -64,7 +64,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", action="store_true", help="measure LiteLLM, LangChain and pydantic-ai too")
     parser.add_argument("--quick", action="store_true", help="short, to see that everything runs; the numbers mean little")
-    parser.add_argument("--soak", type=int, metavar="N", help="send N requests of every kind through the door and watch its memory")
+    parser.add_argument("--soak", type=int, metavar="N", help="send N requests of every kind through Hermes and watch its memory")
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="PARTS", help=f"some of {','.join(PARTS)}")
     parser.add_argument("--anyway", action="store_true", help="measure although others use the machine")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers to a file")
@@ -92,25 +92,25 @@ def upstream_and_loader() -> Iterator[tuple[int, Popen[str]]]:
         yield int(first_line(upstream)), loader
 
 
-# --- through doors
+# --- through targets
 
 
-def through_doors(asked: list[str], chosen: argparse.Namespace, folder: Path, port: int, loader: Popen[str]) -> dict[str, Any]:
+def through_targets(asked: list[str], chosen: argparse.Namespace, folder: Path, port: int, loader: Popen[str]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with ExitStack() as stack:
-        here = [stack.enter_context(doors.direct(port))]
+        here = [stack.enter_context(targets.direct(port))]
         if "served" in asked:
-            here.append(stack.enter_context(doors.bare(port)))
+            here.append(stack.enter_context(targets.bare(port)))
         ours = None
         try:
-            ours = stack.enter_context(doors.hermes(port, folder))
+            ours = stack.enter_context(targets.hermes(port, folder))
             here.append(ours)
-        except doors.NoDoor as error:
+        except targets.TargetUnavailable as error:
             broken.append(str(error))
         if "served" in asked:
-            theirs = stack.enter_context(doors.litellm(port, folder)) if chosen.peers else None
+            theirs = stack.enter_context(targets.litellm(port, folder)) if chosen.peers else None
             cells = side_by_side([*here, *([theirs] if theirs else [])], chosen, loader)
-            names = ("door", "work", "model", "at_once")
+            names = ("target", "work", "model", "at_once")
             results["served"] = [{**dict(zip(names, key, strict=True)), "rounds": taken} for key, taken in cells.items()]
             if ours and theirs:
                 results["ratios"] = against(cells, ours.name, theirs.name)
@@ -119,7 +119,7 @@ def through_doors(asked: list[str], chosen: argparse.Namespace, folder: Path, po
     return results
 
 
-def side_by_side(here: list[doors.Door], chosen: argparse.Namespace, loader: Popen[str]) -> dict[served.Key, list[served.Cell]]:
+def side_by_side(here: list[targets.Target], chosen: argparse.Namespace, loader: Popen[str]) -> dict[served.Key, list[served.Cell]]:
     usual = served.Pace(rounds=3, seconds=4.0, warm_s=1.0, chats={1: 10, 16: 2, 64: 1})
     pace = served.Pace(rounds=1, seconds=1.0, warm_s=0.5, chats={1: 2, 16: 1, 64: 1}) if chosen.quick else usual
     cells = served.measure(here, loader, pace, say)
@@ -137,13 +137,13 @@ def against(cells: dict[served.Key, list[served.Cell]], ours: str, theirs: str) 
     print()
     shares = [ratio for what, ratio in told.items() if what.startswith("added p50, no delay") and "1 at once" in what]
     most = [ratio for what, ratio in told.items() if what.startswith("most requests/s, no delay")]
-    promise(max(shares) <= ADDED_SHARE, f"the door adds more than {ADDED_SHARE:.0%} of what LiteLLM's proxy adds: {max(shares):.0%}")
+    promise(max(shares) <= ADDED_SHARE, f"Hermes adds more than {ADDED_SHARE:.0%} of what LiteLLM's proxy adds: {max(shares):.0%}")
     promise(min(most) >= TIMES_THROUGHPUT, f"less than {TIMES_THROUGHPUT:g} times the throughput of LiteLLM's proxy: {min(most):.1f}")
     return told
 
 
-def soaked(door: doors.Door, chosen: argparse.Namespace, loader: Popen[str]) -> dict[str, Any]:
-    told = soak(door, loader, chosen.soak or (1_000 if chosen.quick else 50_000), say)
+def soaked(target: targets.Target, chosen: argparse.Namespace, loader: Popen[str]) -> dict[str, Any]:
+    told = soak(target, loader, chosen.soak or (1_000 if chosen.quick else 50_000), say)
     print_soak(told)
     promise(told["grown"] <= GROWTH, f"memory grew {told['grown']:.2f} times during the soak")
     promise(not told["wrong"], f"{sum(told['wrong'].values())} answers of the soak were not what was expected")
@@ -162,7 +162,7 @@ def in_process(asked: list[str], chosen: argparse.Namespace, folder: Path, port:
         if "process" in asked:
             calls = ((1, 200), (16, 400), (64, 400)) if chosen.quick else ((1, 1_000), (16, 2_000), (64, 2_000))
             plan = process.Plan(rounds=1 if chosen.quick else 3, warm_up=20 if chosen.quick else 100, calls=calls)
-            speeds = process.speed([*ours, *theirs], port, plan, doors.store_pids(home), say)
+            speeds = process.speed([*ours, *theirs], port, plan, targets.store_pids(home), say)
             process.print_speed(speeds)
             check_speeds(speeds)
             results["process"] = speeds

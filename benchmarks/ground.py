@@ -61,7 +61,7 @@ def main() -> int:
             "HERMES_DATABASE_URL": stores.database_url,
             "HERMES_REDIS_URL": stores.redis_url,
             "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
-            "HERMES_INBOX_CAP": "1000000",
+            "HERMES_INBOX_MAX_WAITING": "1000000",
             "HERMES_LOG_LEVEL": "warning",
             "HERMES_WEB_PORT": "8493",
         }
@@ -80,7 +80,7 @@ def main() -> int:
 
 async def loads(settings: Settings, environ: dict[str, str], stores: embedded.StoreUrls, seconds: float, workers: int) -> None:
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
-        _, secret = await hermes.parts.api_keys.create(tx, "bench", "bench")
+        _, secret = await hermes.adapters.api_keys.create(tx, "bench", "bench")
     with processes(environ, ["serve", *["worker"] * workers]) as pids:
         url = f"http://127.0.0.1:{settings.web.port}"
         connector = aiohttp.TCPConnector(limit=500)
@@ -265,7 +265,7 @@ class Timed:
 
 async def graphs(settings: Settings) -> None:
     async with open_hermes(settings) as hermes:
-        parts, database = hermes.parts, hermes.database
+        parts, database = hermes.adapters, hermes.database
         receipt = await hermes.intake.accept(new_envelope("graph"), newcomer=UserState.ACTIVE)
         async with database.begin() as tx:
             session = await parts.sessions.current(tx, receipt.conversation_id, uuid4())
@@ -321,7 +321,7 @@ async def graphs(settings: Settings) -> None:
 
 async def current(hermes: Hermes, conversation_id: Any) -> str:
     async with hermes.database.begin() as tx:
-        return (await hermes.parts.sessions.current(tx, conversation_id, uuid4())).head
+        return (await hermes.adapters.sessions.current(tx, conversation_id, uuid4())).head
 
 
 def new_envelope(user: str) -> Envelope:

@@ -99,7 +99,7 @@ def environment(folder: Path, stores: embedded.StoreUrls) -> dict[str, str]:
         "HERMES_DATABASE_URL": stores.database_url,
         "HERMES_REDIS_URL": stores.redis_url,
         "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
-        "HERMES_INBOX_CAP": "1000000",
+        "HERMES_INBOX_MAX_WAITING": "1000000",
         "HERMES_LOG_LEVEL": "error",
         "HERMES_WEB_PORT": "8494",
         "HERMES_LLM_SCRIPT": str(folder / "at_once.toml"),
@@ -218,9 +218,9 @@ async def teach(hermes: Hermes) -> None:
         found = await (await tx.execute("select distinct user_id from inbox")).fetchall()  # type: ignore[attr-defined]
     for user_id in [row[0] for row in found][:KNOWING]:
         texts = [f"their friend number {number} is called Mira{number} and surfs" for number in range(5)]
-        vectors = await hermes.parts.embeddings.embed(texts)
+        vectors = await hermes.adapters.embeddings.embed(texts)
         async with hermes.database.begin() as tx:
-            await hermes.parts.memories.change(tx, user_id, [remembered(*pair) for pair in zip(texts, vectors, strict=True)], now=now)
+            await hermes.adapters.memories.change(tx, user_id, [remembered(*pair) for pair in zip(texts, vectors, strict=True)], now=now)
         await hermes.user_memory.souls.invalidate(user_id)
 
 
@@ -237,7 +237,7 @@ async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
         receipt = await hermes.intake.accept(message(9_999), newcomer=UserState.ACTIVE)
         async with hermes.database.begin() as tx:
             user_id: UUID = (await (await tx.execute("select user_id from inbox where turn_id = %s", [receipt.turn_id])).fetchone())[0]  # type: ignore[attr-defined]
-            user = await hermes.parts.people.get(tx, user_id)
+            user = await hermes.adapters.people.get(tx, user_id)
         now = datetime.now(UTC)
         facts = ("dinner with {} at {}", "{} likes {}", "{} works near {}", "went to {} with {}", "{} is allergic to {}")
         words = [f"{a}{b}" for a in ("ber", "kal", "mon", "tur", "vel", "sor", "lin") for b in ("ada", "iko", "une", "arta", "osh", "ello")]
@@ -245,17 +245,17 @@ async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
         texts = [f"{random.choice(facts).format(*random.sample(words, 2))} ({number})" for number in range(FACTS)]
         for start in range(0, FACTS, 250):
             some = texts[start : start + 250]
-            vectors = await hermes.parts.embeddings.embed(some)
+            vectors = await hermes.adapters.embeddings.embed(some)
             changes = [remembered(*pair) for pair in zip(some, vectors, strict=True)]
             async with hermes.database.begin() as tx:
-                await hermes.parts.memories.change(tx, user_id, changes, now=now)
+                await hermes.adapters.memories.change(tx, user_id, changes, now=now)
         souls, agent = hermes.user_memory.souls, Agent(name="hermes")
 
         async def soul(text: str) -> None:
             await souls.load(user, agent, text, now=now, conversation_id=receipt.conversation_id)
 
         async def cold() -> None:
-            await hermes.parts.bases.drop(user_id)
+            await hermes.adapters.bases.drop(user_id)
             await soul("thanks")
 
         if "soul" in parts:
@@ -281,7 +281,7 @@ async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
 async def waiting(environ: dict[str, str], seconds: float) -> None:
     settings = load(environ)
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
-        _, secret = await hermes.parts.api_keys.create(tx, "bench", "waiting")
+        _, secret = await hermes.adapters.api_keys.create(tx, "bench", "waiting")
     with processes(environ, ["serve", "worker"]):
         url = f"http://127.0.0.1:{settings.web.port}"
         async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {secret}"}) as client:

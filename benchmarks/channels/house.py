@@ -18,8 +18,8 @@ from typing import Any
 
 import aiohttp
 import psycopg
-from gateway.doors import free_port, store_pids
 from gateway.machine import cpu_s, first_line, running
+from gateway.targets import free_port, store_pids
 from ground import percentile, processes, until_ready
 
 from channels.accounts import Account
@@ -125,7 +125,7 @@ async def open_house(accounts: Sequence[Account]) -> AsyncIterator[House]:
             "HERMES_REDIS_URL": stores.redis_url,
             "HERMES_LLM_SCRIPT": f"{folder}/script.toml",
             "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
-            "HERMES_INBOX_CAP": "1000000",
+            "HERMES_INBOX_MAX_WAITING": "1000000",
             "HERMES_INBOX_PER_MINUTE": "99",
             "HERMES_MEMORY_ASKS_MODELS": "false",  # the script would be asked in vain
             "HERMES_WORK_DRAIN_S": "10",
@@ -144,7 +144,7 @@ async def put(house: House, accounts: Sequence[Account]) -> None:
         for account in accounts:
             about = account.about(house.taken.url)
             told = ChannelAccount(platform=Platform(account.platform), account=account.name, about=about)
-            await hermes.parts.channel_accounts.put(tx, told)
+            await hermes.adapters.channel_accounts.put(tx, told)
 
 
 def cpu_row(before: Mapping[str, float], after: Mapping[str, float], count: int) -> str:

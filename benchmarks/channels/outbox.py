@@ -96,7 +96,7 @@ async def brought(house: House, line: Line, count: int) -> None:
 
 async def promised(hermes: Hermes, line: Line, chat: int) -> None:
     """Messages of one person, each with its answer in the outbox, and the job that brings them out. As turns leave them, without turns."""
-    parts, account, person = hermes.parts, line.to[chat % line.accounts].name, str(6_281_200_000_000 + chat)
+    parts, account, person = hermes.adapters, line.to[chat % line.accounts].name, str(6_281_200_000_000 + chat)
     async with hermes.database.begin() as tx:
         user, _ = await parts.people.find_or_create(tx, account, line.platform, person, state=UserState.ACTIVE)
         for number in range(chat * line.each, (chat + 1) * line.each):

@@ -1,4 +1,4 @@
-"""The doors side by side: the same loads on each, in turns, round after round; what a door adds is its time less that of no door.
+"""The targets side by side: the same loads on each, in turns, round after round; what a target adds is its time less the direct call's.
 
 What others do on the machine meanwhile is measured with every cell; a cell that was disturbed is done again, and marked if that does not
 help."""
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.doors import Door
 from gateway.load import Load, Work
 from gateway.machine import Moment, cpu_s, rss_mb
 from gateway.tables import ms, table
+from gateway.targets import Target
 
 DISTURBED = 0.12
 """The share of all cores that others may use during a cell."""
@@ -45,7 +45,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One load on one door, once."""
+    """One load on one target, once."""
 
     p50_ms: float
     p99_ms: float | None
@@ -60,31 +60,31 @@ class Cell:
 
 
 Key = tuple[str, str, str, int]
-"""The door's name, the kind of work, the model, and how many at once."""
+"""The target's name, the kind of work, the model, and how many at once."""
 
 
-def measure(doors: Sequence[Door], loader: subprocess.Popen[str], pace: Pace, say: Callable[[str], None]) -> dict[Key, list[Cell]]:
-    """Every load on every door, in turns, so that whatever changes on the machine with time meets all of them."""
+def measure(targets: Sequence[Target], loader: subprocess.Popen[str], pace: Pace, say: Callable[[str], None]) -> dict[Key, list[Cell]]:
+    """Every load on every target, in turns, so that whatever changes on the machine with time meets all of them."""
     cells: dict[Key, list[Cell]] = defaultdict(list)
     for number in range(pace.rounds):
         for work, model, _ in KINDS:
             for at_once in AT_ONCE:
-                for door in doors:
-                    cell = undisturbed(door, loader, load_for(door, pace, work=work, model=model, at_once=at_once))
-                    cells[door.name, work, model, at_once].append(cell)
-                    say(f"round {number + 1}: {door.name}, {work}, {model}, {at_once} at once: {ms(cell.p50_ms)} ms, {cell.rps:,.0f}/s")
+                for target in targets:
+                    cell = undisturbed(target, loader, load_for(target, pace, work=work, model=model, at_once=at_once))
+                    cells[target.name, work, model, at_once].append(cell)
+                    say(f"round {number + 1}: {target.name}, {work}, {model}, {at_once} at once: {ms(cell.p50_ms)} ms, {cell.rps:,.0f}/s")
                     for what, count in cell.wrong.items():
                         say(f"  WRONG, {count} times: {what}")
     return cells
 
 
-def load_for(door: Door, pace: Pace, *, work: str, model: str, at_once: int) -> Load:
+def load_for(target: Target, pace: Pace, *, work: str, model: str, at_once: int) -> Load:
     return Load(
-        port=door.port,
-        path=door.path_to(model),
+        port=target.port,
+        path=target.path_to(model),
         clients=at_once,
         model=model,
-        key=door.keys.get(model, ""),
+        key=target.keys.get(model, ""),
         warm_s=pace.warm_s,
         # With 200 ms for each request, one client needs longer for as many of them.
         seconds=pace.seconds * 2 if model == "slow" else pace.seconds,
@@ -92,25 +92,25 @@ def load_for(door: Door, pace: Pace, *, work: str, model: str, at_once: int) -> 
     )
 
 
-def undisturbed(door: Door, loader: subprocess.Popen[str], load: Load) -> Cell:
-    tries = [once(door, loader, load)]
+def undisturbed(target: Target, loader: subprocess.Popen[str], load: Load) -> Cell:
+    tries = [once(target, loader, load)]
     while tries[-1].foreign > DISTURBED and len(tries) < TRIES:
-        tries.append(once(door, loader, load))
+        tries.append(once(target, loader, load))
     return min(tries, key=lambda cell: cell.foreign)
 
 
-def once(door: Door, loader: subprocess.Popen[str], load: Load) -> Cell:
-    everybody = [os.getpid(), *door.stores()]
-    before, server, stores = Moment.now(everybody), cpu_s(door.pids), cpu_s(door.stores())
+def once(target: Target, loader: subprocess.Popen[str], load: Load) -> Cell:
+    everybody = [os.getpid(), *target.stores()]
+    before, server, stores = Moment.now(everybody), cpu_s(target.pids), cpu_s(target.stores())
     told = loaded(loader, load)
     sent = max(1, told["sent"])
     return Cell(
         p50_ms=told["p50_ms"] or float("nan"),
         p99_ms=told["p99_ms"],
         rps=told["rps"],
-        cpu_ms=(cpu_s(door.pids) - server) / sent * 1e3,
-        stores_cpu_ms=(cpu_s(door.stores()) - stores) / sent * 1e3,
-        rss_mb=rss_mb(door.pids),
+        cpu_ms=(cpu_s(target.pids) - server) / sent * 1e3,
+        stores_cpu_ms=(cpu_s(target.stores()) - stores) / sent * 1e3,
+        rss_mb=rss_mb(target.pids),
         foreign=Moment.now(everybody).foreign_since(before),
         loader_share=told["loader_share"],
         wrong=told["wrong"],
@@ -133,10 +133,21 @@ def median(cells: Sequence[Cell], field: str) -> float:
     return statistics.median(getattr(cell, field) for cell in cells)
 
 
-def print_served(doors: Sequence[Door], cells: dict[Key, list[Cell]]) -> None:
+def print_served(targets: Sequence[Target], cells: dict[Key, list[Cell]]) -> None:
     for work, model, title in KINDS:
-        rows = [row(door, cells, work, model, at_once) for at_once in AT_ONCE for door in doors]
-        head = ["at once", "door", "p50 ms", "p99 ms", "added p50", "added p99", "requests/s", "CPU ms/request", "stores' CPU ms", "RSS MB"]
+        rows = [row(target, cells, work, model, at_once) for at_once in AT_ONCE for target in targets]
+        head = [
+            "at once",
+            "target",
+            "p50 ms",
+            "p99 ms",
+            "added p50",
+            "added p99",
+            "requests/s",
+            "CPU ms/request",
+            "stores' CPU ms",
+            "RSS MB",
+        ]
         table(f"Served: {title}", head, rows)
     marked = [key for key, taken in cells.items() if min(cell.foreign for cell in taken) > DISTURBED]
     if marked:
@@ -146,27 +157,27 @@ def print_served(doors: Sequence[Door], cells: dict[Key, list[Cell]]) -> None:
         print(f"**The loader was the bottleneck** in {busy}.\n")
 
 
-def row(door: Door, cells: dict[Key, list[Cell]], work: str, model: str, at_once: int) -> list[str]:
-    taken, base = cells[door.name, work, model, at_once], cells["direct", work, model, at_once]
-    is_base = door.name == "direct"
+def row(target: Target, cells: dict[Key, list[Cell]], work: str, model: str, at_once: int) -> list[str]:
+    taken, base = cells[target.name, work, model, at_once], cells["direct", work, model, at_once]
+    is_base = target.name == "direct"
     mark = "*" if min(cell.foreign for cell in taken) > DISTURBED else ""
     wrong = sum(sum(cell.wrong.values()) for cell in taken)
     return [
         str(at_once),
-        f"{door.name}{mark}" + (f" ({wrong} wrong)" if wrong else ""),
+        f"{target.name}{mark}" + (f" ({wrong} wrong)" if wrong else ""),
         ms(median(taken, "p50_ms")),
         ms(p99(taken)),
         "" if is_base else ms(added(taken, base)),
         "" if is_base else ms(less(p99(taken), p99(base))),
         f"{median(taken, 'rps'):,.0f}",
         "" if is_base else f"{median(taken, 'cpu_ms'):.2f}",
-        f"{median(taken, 'stores_cpu_ms'):.2f}" if door.stores() else "",
+        f"{median(taken, 'stores_cpu_ms'):.2f}" if target.stores() else "",
         "" if is_base else f"{taken[-1].rss_mb:.0f}",
     ]
 
 
 def added(taken: Sequence[Cell], base: Sequence[Cell]) -> float:
-    """The median over rounds of what the door adds, each round less the direct call of that round."""
+    """The median over rounds of what the target adds, each round less the direct call of that round."""
     return statistics.median(cell.p50_ms - direct.p50_ms for cell, direct in zip(taken, base, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Many requests of every kind through one door: does its memory stay where it is?"""
+"""Many requests of every kind through one target: does its memory stay where it is?"""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.doors import Door
 from gateway.load import Load
 from gateway.machine import rss_mb
 from gateway.served import loaded
 from gateway.tables import table
+from gateway.targets import Target
 
 CLIENTS = 16
 STEPS = 10
@@ -29,16 +29,16 @@ class Step:
     requests_per_s: float
 
 
-def soak(door: Door, loader: subprocess.Popen[str], requests: int, say: Callable[[str], None]) -> dict[str, Any]:
+def soak(target: Target, loader: subprocess.Popen[str], requests: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Whole answers, streams, streams that are left in the middle, and failing models, in equal parts."""
-    mix = tuple((kind, model, door.keys[model]) for kind, model in MIX)
-    steps = [Step(0, rss_mb(door.pids), 0.0)]
+    mix = tuple((kind, model, target.keys[model]) for kind, model in MIX)
+    steps = [Step(0, rss_mb(target.pids), 0.0)]
     right: dict[str, int] = {}
     wrong: dict[str, int] = {}
     for number in range(1, STEPS + 1):
-        load = Load(port=door.port, path=door.path_to("bench"), clients=CLIENTS, mix=mix, requests=requests // STEPS)
+        load = Load(port=target.port, path=target.path_to("bench"), clients=CLIENTS, mix=mix, requests=requests // STEPS)
         told = loaded(loader, load)
-        steps.append(Step(number * (requests // STEPS), rss_mb(door.pids), told["sent"] / told["took_s"]))
+        steps.append(Step(number * (requests // STEPS), rss_mb(target.pids), told["sent"] / told["took_s"]))
         say(f"soak: {steps[-1].requests:,} requests, {steps[-1].rss_mb:.1f} MB, {steps[-1].requests_per_s:,.0f}/s")
         for into, more in ((right, told["right"]), (wrong, told["wrong"])):
             into.update({what: into.get(what, 0) + count for what, count in more.items()})

@@ -1,7 +1,7 @@
 """A server of chat completions that costs nearly nothing, so that what is measured is whatever stands before it.
 
 The first part of the path says how it behaves: `/v1/chat/completions` answers at once, `/slow/v1/…` after 200 ms, `/529/v1/…` never well.
-Every answer is another one (it holds a number), because a door that finds chats again by their answers must not find all of them at once.
+Every answer is another one (it holds a number), because a target that finds chats again by their answers must not find all of them at once.
 `GET /hits` tells how often each behaviour was asked for completions, and forgets it. Ends when its standard input does."""
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Platform(StrEnum):
     INSTAGRAM = "instagram"
     REST = "rest"
     WEB = "web"
-    COMPLETIONS = "door"
+    COMPLETIONS = "completions"
     """A client of the completions endpoint. It gets its answer in the HTTP response."""
 
 

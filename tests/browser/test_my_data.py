@@ -150,7 +150,7 @@ async def test_who_is_forgotten_is_somebody_new_afterwards(page: Page, service: 
     await page.click("#forget-me")
     await page.click("#yes")
     await page.until(f"!{IS_OPEN}")
-    assert await page.see("document.getElementById('status').innerText") == "You are forgotten. Whoever writes here now is somebody new."
+    assert await page.see("document.getElementById('status').innerText") == "You are forgotten. If you write here now, you are a new user."
     assert await page.see("document.querySelectorAll('#talk li').length") == 0
     assert await page.see("document.getElementById('empty').hidden") is False
     assert await page.see("sessionStorage.getItem('hermes.talk')") == "[]"

@@ -186,7 +186,7 @@ class OneBot:
     def get(self, platform: Platform, name: str) -> TelegramChannel:
         return self.channel
 
-    def newcomer(self, *_: object) -> UserState:
+    def new_user_state(self, *_: object) -> UserState:
         return UserState.STRANGER
 
 

@@ -1,13 +1,27 @@
 """The schema: made once however many start at once, refused where it does not fit."""
 
 import asyncio
+from datetime import date
+from uuid import uuid4
 
 import psycopg
 import pytest
 
+from hermes.gateway.client_chats.matching import ChatFingerprinter
+from hermes.graph import CallRecord
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
+from hermes.ports.sessions import SessionQuery
+from hermes.ports.users import UserChannel, UserState
+from hermes.stores.postgres.api_keys import PostgresApiKeys
+from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import connection_of, open_database
+from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.turn import Platform
 
 
 async def test_ten_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
@@ -49,6 +63,78 @@ async def test_a_new_step_of_the_queue_is_run_when_it_comes(database_url: str) -
     assert await migrate(database_url) == [name]
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select count(*) from pg_proc where proname = 'procrastinate_fetch_job_v2'").fetchone() == (1,)
+
+
+AS_BEFORE_0027 = """
+alter table api_keys rename column scopes to doors;
+update user_channels set platform = 'door' where platform = 'completions';
+update conversations set platform = 'door' where platform = 'completions';
+update calls set source = 'door' where source = 'completions';
+delete from schema_migrations where name = '0027_words'
+"""
+"""Puts back what an older Hermes called these: the column, the platform and the source of OpenAI clients."""
+
+
+async def test_what_an_older_hermes_stored_under_the_word_door_is_still_found(database_url: str, keyring: Keyring) -> None:
+    users, keys, sessions = PostgresUsers(keyring), PostgresApiKeys(), PostgresSessions(keyring)
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}]
+    [mark] = ChatFingerprinter(messages).marks
+    async with open_database(database_url) as database:
+        chats = PostgresClientChats(database, keyring)
+        async with database.begin() as tx:
+            ada, _ = await users.find_or_create(tx, "shop", Platform.COMPLETIONS, "ada", state=UserState.ACTIVE)
+            limited, secret = await keys.create(tx, "limited", "shop", scopes=["messages"])
+            _, unlimited = await keys.create(tx, "unlimited", "shop")
+            named = await chats.named(tx, "shop", ada.id, "my chat", ())
+        call = ModelCall(
+            id=uuid4(),
+            day=date(2026, 11, 15),
+            account_id="shop",
+            source=CallSource.COMPLETIONS,
+            tier="pro",
+            model="m",
+            outcome=CallOutcome.ANSWERED,
+            latency_ms=1,
+            user_id=ada.id,
+        )
+        entries = [GraphEntry(messages[0]), GraphEntry(messages[1], is_sampled=True, call=CallRecord(model="m"), sample_id="a")]
+        chat = await chats.add(ada.id, None, entries, mark, call)
+        assert chat is not None
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_BEFORE_0027)
+        assert count_old_words(connection) == (1, 2, 1, 1)
+    assert await migrate(database_url) == ["0027_words"]
+    with psycopg.connect(database_url) as connection:
+        assert count_old_words(connection) == (0, 0, 0, 0)
+
+    async with open_database(database_url) as database:
+        chats = PostgresClientChats(database, keyring)
+        async with database.begin() as tx:
+            same, is_new = await users.find_or_create(tx, "shop", Platform.COMPLETIONS, "ada", state=UserState.ACTIVE)
+            assert (same.id, is_new) == (ada.id, False)
+            assert await users.channels(tx, [ada.id]) == {ada.id: [UserChannel("shop", Platform.COMPLETIONS, "ada")]}
+            found = await keys.find(tx, [secret, unlimited])
+            assert (found[secret].id, found[secret].scopes, found[unlimited].scopes) == (limited.id, ["messages"], None)
+            assert (await chats.named(tx, "shop", ada.id, "my chat", ())).session_id == named.session_id
+            assert (await chats.get(tx, ada.id, chat)) is not None
+            assert await sessions.find(tx, SessionQuery(names=("my chat",))) == [named.session_id]
+            assert await (await connection_of(tx).execute("select id, source from calls")).fetchall() == [(call.id, "completions")]
+        seen = await chats.look(ada.id, [mark])
+        assert seen is not None
+        assert (seen.session_id, seen.known) == (chat, mark)
+
+
+def count_old_words(connection: psycopg.Connection) -> tuple[int, ...]:
+    """Rows of user_channels, conversations and calls, and columns of api_keys, that say `door`."""
+    columns = "select count(*) from information_schema.columns where table_name = 'api_keys' and column_name = 'doors'"
+    queries = (
+        "select count(*) from user_channels where platform = 'door'",
+        "select count(*) from conversations where platform = 'door'",
+        "select count(*) from calls where source = 'door'",
+        columns,
+    )
+    return tuple(connection.execute(query).fetchone()[0] for query in queries)  # type: ignore[index]
 
 
 async def test_nobody_there_is_one_clear_line() -> None:

@@ -74,7 +74,7 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         "account_id": "bali",
         "session_id": session_id,
         "response_id": "ab12",
-        "source": "door",
+        "source": "completions",
         "tier": "free",
         "backend": "ollama",
         "model": "claude-haiku",

@@ -320,7 +320,7 @@ async def test_activation_gives_the_signup_grant_once(house: House) -> None:
 
 
 async def test_somebody_who_was_active_before_is_given_nothing_by_activating_them(house: House) -> None:
-    guest = await house.find_or_create(CHAT, UserState.ACTIVE)  # as the OpenAI door meets its users: without a grant
+    guest = await house.find_or_create(CHAT, UserState.ACTIVE)  # as chat completions create their users: without a grant
     await house.activate(guest)
     assert await house.credits_of(guest) == [0]
 

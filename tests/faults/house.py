@@ -323,7 +323,7 @@ class House:
 
     async def answer(self, turn_id: UUID) -> str | None:
         async with self.hermes.database.begin() as tx:
-            found = await self.hermes.parts.outbox.answer(tx, turn_id)
+            found = await self.hermes.adapters.outbox.answer(tx, turn_id)
         return found.text if found else None
 
     # the checker
@@ -357,7 +357,7 @@ class House:
             await self._check_graph(conversation, [(texts[turn], answers[turn]) for turn in paid])
             await self._check_money(conversation, len(paid))
         async with self.hermes.database.begin() as tx:
-            assert await self.hermes.parts.credits.audit(tx) == []
+            assert await self.hermes.adapters.credits.audit(tx) == []
         assert await self.ask("select * from open_reserves") == []
         assert await self.ask(LEFT) == [(0, 0, 0)]
         self._check_calls({texts[turn] for turn in answered}, calls)
@@ -372,14 +372,14 @@ class House:
     async def _check_graph(self, conversation: UUID, said: list[tuple[str, str | None]]) -> None:
         sessions = await self.ask("select id from sessions where conversation_id = %s", [conversation])
         async with self.hermes.database.begin() as tx:
-            graphs = [await self.hermes.parts.graphs.load(tx, session) for (session,) in sessions]
+            graphs = [await self.hermes.adapters.graphs.load(tx, session) for (session,) in sessions]
         expected = [entry for question, answer in said for entry in (("user", question), ("assistant", answer))]
         assert [[(message["role"], without_note(message["content"])) for message in graph] for graph in graphs] == [expected]
 
     async def _check_money(self, conversation: UUID, turns: int) -> None:
         [[user]] = await self.ask("select user_id from conversations where id = %s", [conversation])
         async with self.hermes.database.begin() as tx:
-            balance = await self.hermes.parts.credits.balance(tx, user)
+            balance = await self.hermes.adapters.credits.balance(tx, user)
         assert balance == Balance(available=int(self.environ["HERMES_CREDITS_SIGNUP_GRANT"]) - turns, reserved=0)
 
     def _check_calls(self, texts: set[str], calls: Mapping[str, int] | None) -> None:

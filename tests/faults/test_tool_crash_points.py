@@ -73,7 +73,7 @@ async def check(house: House, turn_id: object) -> None:
     assert (meta["outcome"], [(tool["name"], tool["is_error"]) for tool in meta["tools"]]) == ("answered", [("set_reminder", False)])
     [[session]] = await house.ask("select id from sessions")
     async with house.hermes.database.begin() as tx:
-        graph = await house.hermes.parts.graphs.load(tx, session)
+        graph = await house.hermes.adapters.graphs.load(tx, session)
     assert [message["role"] for message in graph] == ["user", "assistant", "user", "assistant", "tool", "assistant", "user", "assistant"]
     assert (without_note(graph[2]["content"]), graph[5]["content"]) == ("a2", calls[-1].answer)
     assert [call["function"]["name"] for call in graph[3]["tool_calls"]] == ["set_reminder"]

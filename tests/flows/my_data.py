@@ -18,14 +18,14 @@ async def learn(service: Service, channel: UserChannel, *texts: str, **about: An
     user = await user_on(service, channel)
     changes = [FactChange(fact=NewFact(text=text, origin=FactOrigin.SAID, **{"source_turn": TURN, **about})) for text in texts]
     async with service.database.begin() as tx:
-        return list(await service.hermes.parts.memories.change(tx, user.id, changes, now=NOW))
+        return list(await service.hermes.adapters.memories.change(tx, user.id, changes, now=NOW))
 
 
 async def change_diet(service: Service, channel: UserChannel) -> tuple[Fact, Fact]:
     """Know two diets, the second in place of the first."""
     user = await user_on(service, channel)
     async with service.database.begin() as tx:
-        memories = service.hermes.parts.memories
+        memories = service.hermes.adapters.memories
         first = NewFact(text="vegetarian", key="diet", origin=FactOrigin.RULE, source_turn=TURN, confidence=0.9)
         [old] = await memories.change(tx, user.id, [FactChange(fact=first)], now=NOW)
         second = NewFact(text="vegan", key="diet", origin=FactOrigin.TOOL)
@@ -41,12 +41,12 @@ async def dream(service: Service, channel: UserChannel) -> tuple[Dream, Dream]:
         Dream(kind=DreamKind.INSIGHT, text="owns a boat", review=DreamReview.REJECTED, reason="no evidence"),
     )
     async with service.database.begin() as tx:
-        await service.hermes.parts.dreams.add(tx, user.id, DreamDepth.DEEP, MONDAY, lines, now=NOW)
+        await service.hermes.adapters.dreams.add(tx, user.id, DreamDepth.DEEP, MONDAY, lines, now=NOW)
     return lines
 
 
 async def user_on(service: Service, channel: UserChannel) -> User:
     async with service.database.begin() as tx:
-        user = await service.hermes.parts.people.find(tx, channel)
+        user = await service.hermes.adapters.people.find(tx, channel)
     assert user is not None
     return user

@@ -47,7 +47,7 @@ class Service:
     async def key(self, account: str = "shop", **about: Any) -> dict[str, str]:
         """A new API key, as the headers that carry it."""
         async with self.database.begin() as tx:
-            _, secret = await self.hermes.parts.api_keys.create(tx, "test", account, **about)
+            _, secret = await self.hermes.adapters.api_keys.create(tx, "test", account, **about)
         return {"Authorization": f"Bearer {secret}"}
 
     async def turns(self) -> int:
@@ -106,7 +106,7 @@ async def running(
             database=DatabaseSettings(connect_timeout_s=1.0),
             work=WorkSettings(drain_s=0.1),
             web=WebSettings(**settings),
-            **{"inbox": InboxSettings(cap=cap), "memory": MemorySettings(asks_models=False), **(more or {})},
+            **{"inbox": InboxSettings(max_waiting=cap), "memory": MemorySettings(asks_models=False), **(more or {})},
         )
         hermes = await stack.enter_async_context(
             open_hermes(chosen, adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)))

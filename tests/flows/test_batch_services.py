@@ -117,12 +117,12 @@ async def test_a_tier_of_the_settings_limits_what_a_batch_takes(settings: Settin
 async def test_the_kill_switch_stops_batches_too(settings: Settings) -> None:
     async with served(settings) as (chosen, fakes), open_batch_services(chosen, "toy") as ground:
         model = await make_batch_model(ground, "toy")
-        await ground.parts.spend.kill_switch("enough", "me")
+        await ground.adapters.spend.kill_switch("enough", "me")
         with pytest.raises(ModelFailed, match="paused by the kill switch") as failed:
             await model.sample(HELLO)
         assert failed.value.is_spent
         assert not fakes.vllm.requests
-        await ground.parts.spend.release("me")
+        await ground.adapters.spend.release("me")
         assert (await model.sample(HELLO)).message["content"] == "ok"
 
 
@@ -169,10 +169,10 @@ def test_what_a_failure_means_for_whoever_would_ask_again(error: Exception, is_f
 
 async def test_a_vendor_that_says_how_long_to_wait_is_believed() -> None:
     loop, pause = asyncio.get_running_loop(), RetryAfterPause()
-    await pause.over()
+    await pause.wait()
     pause.note(RateLimited("x", retry_after_s=0.2, **WHERE))
     began = loop.time()
-    await pause.over()
+    await pause.wait()
     assert loop.time() - began >= 0.19
 
 
@@ -225,6 +225,6 @@ async def test_a_server_that_does_not_come_up_is_said_before_anything_is_asked(s
     monkeypatch.setattr("hermes.app.toolsets.READY_TIMEOUT_S", 0.5)
     environ = {name: getattr(settings, name) for name in ("home", "database_url", "redis_url")}
     chosen = Settings(**environ, mcp=NamedTables({"away": McpSettings(command=("false",))}))
-    with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not come up within 0\.5 s"):
+    with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not start within 0\.5 s"):
         async with open_batch_services(chosen, "scripted") as ground, open_toolsets(ground, ["mcp"]):
             pass

@@ -38,8 +38,8 @@ class Town:
         told = {**about, **({"is_open": "yes"} if is_open else {})}
         account = ChannelAccount(platform=platform, account=name, about=told, is_polled=is_polled)
         async with self.service.database.begin() as tx:
-            await self.service.hermes.parts.channel_accounts.put(tx, account)
-        await self.service.hermes.lines.refresh()
+            await self.service.hermes.adapters.channel_accounts.put(tx, account)
+        await self.service.hermes.account_channels.refresh()
 
     async def until(self, query: str, expected: list[Any]) -> None:
         """Wait until the database says so: a message arrives before that is written down."""
@@ -307,7 +307,7 @@ async def test_a_signature_of_one_app_brings_nothing_into_an_account_of_another(
     meant_for = ubud.account_id if platform is Platform.INSTAGRAM else ubud.phone_number_id
     assert (passed["meant_for"], passed["account"], passed["log_level"]) == (meant_for, "canggu", "warning")
     page, _ = await town.service.hermes.metrics.exposition()
-    assert f'hermes_webhooks_passed_total{{platform="{platform}",reason="other_account"}} 1.0' in page.decode()
+    assert f'hermes_webhooks_ignored_total{{platform="{platform}",reason="other_account"}} 1.0' in page.decode()
 
 
 async def test_an_account_that_is_full_holds_up_none_beside_it_and_is_told_again(database_url: str, redis_url: str) -> None:
@@ -381,8 +381,8 @@ async def test_what_broke_off_twice_and_never_arrived_is_listed_and_refunded_and
         await echoing.until("select state, doubts from outbox", [state])
         await time_passes(echoing)
     async with echoing.service.database.begin() as tx:
-        [letter] = await echoing.service.hermes.parts.outbox.dead_letters.list(tx)
-        assert await echoing.service.hermes.parts.credits.audit(tx) == []
+        [letter] = await echoing.service.hermes.adapters.outbox.dead_letters.list(tx)
+        assert await echoing.service.hermes.adapters.credits.audit(tx) == []
     assert (letter.outcome, letter.doubts) == (SendOutcome.AMBIGUOUS, 2)
     kinds = "select kind from credit_entries where turn_id is not null order by id"
     assert await echoing.ask(kinds) == [("reserve",), ("post",), ("refund",)]

@@ -29,8 +29,8 @@ async def test_a_long_conversation_is_compacted_and_its_export_is_complete(
         for number in range(12):
             assert (await service.post("/v1/messages", {"text": f"{number}: {TALE}"}, key)).status == 200
         async with service.database.begin() as tx:
-            [session_id] = await service.hermes.parts.sessions.find(tx, SessionQuery(account="shop"))
-            graph = await service.hermes.parts.graphs.load(tx, session_id)
+            [session_id] = await service.hermes.adapters.sessions.find(tx, SessionQuery(account="shop"))
+            graph = await service.hermes.adapters.graphs.load(tx, session_id)
         assert isinstance(session_id, UUID)
         assert graph.verify()
         assert {edge.kind for edge in graph.edges()} == {"sequential", "compaction"}

@@ -1,4 +1,4 @@
-"""The OpenAI door from outside: a real server, real stores, strict vendors behind it."""
+"""Chat completions from outside: a real server, real stores, strict vendors behind it."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 class House:
-    """A door, the vendors behind it, and a key to it."""
+    """A running Hermes, the vendors behind it, and a key to it."""
 
     def __init__(self, service: Service, fakes: Vendors, key: dict[str, str]) -> None:
         self.service, self.vendors, self.key = service, fakes, key
@@ -63,7 +63,7 @@ class House:
         """All chats, in the order of their beginning."""
         async with self.service.database.begin() as tx:
             rows = await (await connection_of(tx).execute("select id from sessions order by number")).fetchall()
-            return {row[0]: await self.service.hermes.parts.graphs.load(tx, row[0]) for row in rows}
+            return {row[0]: await self.service.hermes.adapters.graphs.load(tx, row[0]) for row in rows}
 
     async def chat(self) -> MessageGraph:
         """The only chat there is."""
@@ -122,7 +122,7 @@ async def open_house(database_url: str, redis_url: str, *, slots: int | None = N
                 "small": TierSettings(chain=("small",), day_tokens=1_000_000),
                 "spare": TierSettings(chain=("spare",), day_tokens=1_000_000),
             },
-            "door": CompletionsSettings(tier="agents", max_choices=4, deadline_s=5.0),
+            "completions": CompletionsSettings(tier="agents", max_choices=4, deadline_s=5.0),
             **settings,
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
@@ -153,7 +153,7 @@ async def test_an_answer_has_the_shape_that_openais_clients_read(house: House) -
     }
     assert (outcome, source, model, tokens_in, tokens_out, micro_usd, str(session_id)) == (
         "answered",
-        "door",
+        "completions",
         "small-1",
         12,
         2,
@@ -464,7 +464,7 @@ async def test_a_used_up_budget_is_a_429_that_no_client_repeats(house: House) ->
     assert 0 < int(got.headers["Retry-After"]) <= 86_400
 
 
-async def test_the_kill_switch_stops_the_door(house: House) -> None:
+async def test_the_kill_switch_stops_completions(house: House) -> None:
     await house.service.hermes.spend.kill_switch("a test", "test")
     assert error(await house.ask([user("hi")])) == (503, "server_error", "paused", None)
     await house.service.hermes.spend.release("test")
@@ -604,7 +604,7 @@ async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_th
     assert [(row[0], row[3] > 0, row[4]) for row in await house.calls()] == [("cancelled", True, 0)] * 2
     await gateway.wait_settled()
     [holder] = {row[0] for row in await house.users()}
-    assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
+    assert (await house.service.hermes.adapters.budgets.used(holder)).day_held == 0
 
 
 async def test_a_reader_who_takes_nothing_any_more_loses_its_slot_and_pays_what_was_said(
@@ -671,7 +671,7 @@ async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: H
         with pytest.raises(asyncio.CancelledError):
             await task
     await hermes.gateway.wait_settled()
-    assert (await hermes.parts.budgets.used(user_id)).day_held == 0
+    assert (await hermes.adapters.budgets.used(user_id)).day_held == 0
 
 
 async def test_several_answers_that_are_refused_leave_no_chat(house: House) -> None:

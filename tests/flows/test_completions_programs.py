@@ -1,4 +1,4 @@
-"""Random clients of the door: whatever they do to their chats, every sample stands once, under exactly what was sent."""
+"""Random clients of chat completions: whatever they do to their chats, every sample stands once, under exactly what was sent."""
 
 import json
 import random

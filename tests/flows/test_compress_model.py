@@ -206,7 +206,7 @@ async def test_sessions_out_of_the_store_become_compressed_graphs_and_the_store_
             "backends": {"gpu": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key))},
             "models": {"toy": ModelSettings(backend="gpu", id="toy-1", prices=(PriceSettings(input=0.0, output=0.0),))},
             "tiers": {"agents": TierSettings(chain=("toy",), day_tokens=10_000_000)},
-            "door": CompletionsSettings(tier="agents"),
+            "completions": CompletionsSettings(tier="agents"),
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             key = await service.key(trains=True)

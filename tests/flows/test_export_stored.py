@@ -1,4 +1,4 @@
-"""`hermes export` out of the store of a Hermes: what was said at the door becomes training data, and only what people allow."""
+"""`hermes export` out of the store of a Hermes: what was said in chat completions becomes training data, and only what people allow."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def user(text: str) -> dict[str, Any]:
 
 @dataclass
 class House:
-    """A door with a vLLM behind it, and a folder to work in."""
+    """A Hermes with a vLLM behind it, and a folder to work in."""
 
     service: Service
     model: ToyModel
@@ -99,7 +99,7 @@ async def house(database_url: str, redis_url: str, tmp_path: Path) -> AsyncItera
             "backends": {"gpu": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key))},
             "models": {"toy": ModelSettings(backend="gpu", id="toy-1", prices=(PriceSettings(input=0.0, output=0.0),))},
             "tiers": {"agents": TierSettings(chain=("toy",), day_tokens=10_000_000)},
-            "door": CompletionsSettings(tier="agents"),
+            "completions": CompletionsSettings(tier="agents"),
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             yield House(service, model, tmp_path)
@@ -121,7 +121,7 @@ async def test_what_people_allow_is_trained_and_everything_else_is_excluded_for_
 
     ann, bob, eve = await talk(allowed, "ann"), await talk(silent, "bob"), await talk(allowed, "eve")
     async with house.service.database.begin() as tx:  # she has thought better of it
-        await house.service.hermes.parts.people.allow_training(tx, await house.who("eve"), trains=False)
+        await house.service.hermes.adapters.people.allow_training(tx, await house.who("eve"), trains=False)
 
     summary = await house.export("--stored", "--save-graphs", "graphs.jsonl")
     assert (summary["sessions"], summary["samples"], summary["forgotten"]) == (6, 21, 0)
@@ -141,7 +141,7 @@ async def test_what_people_allow_is_trained_and_everything_else_is_excluded_for_
     assert house.written() == ["graphs.jsonl", "rows"]
 
     async with house.service.database.begin() as tx:
-        await house.service.hermes.parts.people.allow_training(tx, await house.who("eve"), trains=True)
+        await house.service.hermes.adapters.people.allow_training(tx, await house.who("eve"), trains=True)
     await house.export("--stored", out="again")
     assert trained(house.folder / "again") == Counter(ann + eve)
 
@@ -201,7 +201,7 @@ async def test_who_was_deleted_is_left_out_and_said_to_be(house: House) -> None:
     for name in ("ann", "bob", "bob"):
         await house.say(key, [user(f"{name} says")], name)
     async with house.service.database.begin() as tx:
-        await house.service.hermes.parts.people.forget(tx, await house.who("bob"))
+        await house.service.hermes.adapters.people.forget(tx, await house.who("bob"))
     said = await house.hermes("export", "--stored", "--out", "rows", "--json")
     assert (said.code, said.complaints) == (0, "hermes: 2 sessions are left out: the people were deleted for whom they are sealed\n")
     summary = json.loads(said.output)

@@ -160,16 +160,16 @@ async def driven(hermes: Hermes, channel: str) -> tuple[End, int]:
 
 async def left(hermes: Hermes, turn_id: UUID) -> End:
     async with hermes.database.begin() as tx:
-        answer = await hermes.parts.outbox.answer(tx, turn_id)
+        answer = await hermes.adapters.outbox.answer(tx, turn_id)
         [(user_id, conversation)] = await rows(tx, "select user_id, conversation_id from inbox where turn_id = %s", turn_id)
-        balance = await hermes.parts.credits.balance(tx, user_id)
+        balance = await hermes.adapters.credits.balance(tx, user_id)
         outcomes = [row[0] for row in await rows(tx, "select meta ->> 'outcome' from interactions where turn_id = %s", turn_id)]
         listed: list[tuple[str, str]] = []
         for (session,) in await rows(tx, "select id from sessions where conversation_id = %s", conversation):
-            graph = await hermes.parts.graphs.load(tx, session)
+            graph = await hermes.adapters.graphs.load(tx, session)
             assert graph.verify()
             listed += [(message["role"], without_note(message["content"])) for message in graph]
-        assert await hermes.parts.credits.audit(tx) == []
+        assert await hermes.adapters.credits.audit(tx) == []
     assert balance.reserved == 0
     return End(answer.text if answer else None, balance.available, outcomes, listed)
 

@@ -44,7 +44,7 @@ class Talk:
         return Platform(self.fake.name)
 
     def feedback(self, graphs: Any = None) -> Feedback:
-        parts = self.service.hermes.parts
+        parts = self.service.hermes.adapters
         return Feedback(transactions=self.service.database, tracking=parts.outbox.tracking, graphs=graphs or parts.graphs)
 
     async def react(self, message_id: str, emoji: str) -> None:
@@ -56,7 +56,7 @@ class Talk:
 
     def told(self) -> list[Reaction]:
         """The reactions that the platform has told of."""
-        channel = self.service.hermes.lines.get(self.platform, "fake")
+        channel = self.service.hermes.account_channels.get(self.platform, "fake")
         assert channel is not None
         webhooks = [Webhook(headers={}, body=attempt.body) for attempt in self.fake.attempts]
         happened = [happening for webhook in webhooks for happening in channel.parse(webhook, now=datetime.now(UTC))]
@@ -67,7 +67,7 @@ class Talk:
 
     async def noted(self) -> dict[str, list[tuple[str, float | None]]]:
         """What an export finds: the reactions to each response, by what it said."""
-        parts = self.service.hermes.parts
+        parts = self.service.hermes.adapters
         stored = SessionSource(self.service.database, parts.sessions, parts.graphs)
         [session_id] = await stored.find(SessionQuery(account="fake"))
         session = await stored.read(session_id)
@@ -93,8 +93,8 @@ async def talk(request: pytest.FixtureRequest, database_url: str, redis_url: str
         }[request.param]
         account = ChannelAccount(platform=Platform(fake.name), account="fake", about={**about, "base_url": platforms.url, "is_open": "yes"})
         async with service.database.begin() as tx:
-            await service.hermes.parts.channel_accounts.put(tx, account)
-        await service.hermes.lines.refresh()
+            await service.hermes.adapters.channel_accounts.put(tx, account)
+        await service.hermes.account_channels.refresh()
         ada = fake.person("Ada")
         for count, text in enumerate(("one", "two"), start=1):
             ada.say(text)
@@ -137,7 +137,7 @@ class Raced:
     """Graphs in which somebody always says something between reading and writing, so many times."""
 
     def __init__(self, talk: Talk, times: int) -> None:
-        self._graphs, self._database, self._left = talk.service.hermes.parts.graphs, talk.service.database, times
+        self._graphs, self._database, self._left = talk.service.hermes.adapters.graphs, talk.service.database, times
         assert isinstance(self._graphs, PostgresGraphs)
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:

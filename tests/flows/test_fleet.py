@@ -184,8 +184,8 @@ async def test_all_of_hermes_twice_under_load_answers_every_call_through_fit_and
         environ = {"HERMES_HOME": str(tmp_path), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
         both = [await stack.enter_async_context(open_hermes(load(environ, file=tmp_path / "hermes.toml"))) for _ in range(2)]
         async with both[0].database.begin() as tx:
-            user, _ = await both[0].parts.people.find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
-        caller = Caller(user_id=user.id, account="shop", tier="free", source=CallSource.ROUTER, takes_copies=False, agent="hermes")
+            user, _ = await both[0].adapters.people.find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+        caller = Caller(user_id=user.id, account="shop", tier="free", source=CallSource.ROUTER, may_use_cache=False, agent="hermes")
         is_over, answered = False, list[str]()
 
         async def talk(hermes: Hermes) -> None:

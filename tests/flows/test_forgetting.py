@@ -272,7 +272,7 @@ class House:
 
     async def answer(self, turn_id: UUID) -> str:
         async with self.hermes.database.begin() as tx:
-            answer = await self.hermes.parts.outbox.answer(tx, turn_id)
+            answer = await self.hermes.adapters.outbox.answer(tx, turn_id)
         assert answer is not None
         return answer.text
 
@@ -286,13 +286,13 @@ class House:
 
     async def user(self, name: str = "ada") -> UUID:
         async with self.hermes.database.begin() as tx:
-            user = await self.hermes.parts.people.find(tx, UserChannel("shop", Platform.REST, name))
+            user = await self.hermes.adapters.people.find(tx, UserChannel("shop", Platform.REST, name))
         assert user is not None
         return user.id
 
     async def facts(self, name: str = "ada") -> list[Fact]:
         async with self.hermes.database.begin() as tx:
-            return list(await self.hermes.parts.memories.all(tx, await self.user(name)))
+            return list(await self.hermes.adapters.memories.all(tx, await self.user(name)))
 
     async def rows(self, query: str, *values: object) -> list[Any]:
         async with self.hermes.database.begin() as tx:
@@ -389,7 +389,7 @@ async def dream(house: House, *texts: str) -> None:
     async with house.hermes.database.begin() as tx:
         lines = [Dream(kind=DreamKind.INSIGHT, text=text) for text in texts]
         now = datetime.now(UTC)
-        await house.hermes.parts.dreams.add(tx, await house.user(), DreamDepth.DEEP, now.date(), lines, now=now)
+        await house.hermes.adapters.dreams.add(tx, await house.user(), DreamDepth.DEEP, now.date(), lines, now=now)
     await house.hermes.user_memory.souls.invalidate(await house.user())
 
 
@@ -515,7 +515,7 @@ async def test_a_quote_that_the_message_does_not_have_forgets_nothing(understood
 @pytest.mark.parametrize("forgets", [True, False])
 async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_dream(understood: House, *, forgets: bool) -> None:
     await understood.say("hello my friend")
-    ada, mind, parts, now = await understood.user(), understood.hermes.user_memory, understood.hermes.parts, datetime.now(UTC)
+    ada, mind, parts, now = await understood.user(), understood.hermes.user_memory, understood.hermes.adapters, datetime.now(UTC)
     others = map(free, ("surfs every Sunday morning", "has a dog called Rex", "works at a bank in Ubud"))
     await know(understood, LearnedFact(text="nuts", key="allergies", origin=FactOrigin.SAID), *others)
 

@@ -61,8 +61,8 @@ class House:
     user: User
     metrics: Metrics
 
-    def caller(self, tier: str = "venue-growth", *, takes_copies: bool = False) -> Caller:
-        return Caller(user_id=self.user.id, account="shop", tier=tier, source=CallSource.ROUTER, takes_copies=takes_copies)
+    def caller(self, tier: str = "venue-growth", *, may_use_cache: bool = False) -> Caller:
+        return Caller(user_id=self.user.id, account="shop", tier=tier, source=CallSource.ROUTER, may_use_cache=may_use_cache)
 
     async def rows(self) -> list[tuple[object, ...]]:
         query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
@@ -284,8 +284,8 @@ async def test_a_call_that_is_given_up_pays_the_prompt_of_the_model_that_was_ask
 
 async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house: House) -> None:
     house.vendors.anthropic.say("hi")
-    first = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
-    again = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    first = await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
+    again = await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
     assert (again.completion.message["content"], again.copy_of, again.micro_usd) == ("hi", first.call_id, 0)
     assert len(house.vendors.anthropic.requests) == 1
     assert await house.day() == (first.completion.usage.tokens_in + first.completion.usage.tokens_out, 0, first.micro_usd)
@@ -296,8 +296,8 @@ async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house:
 async def test_whoever_wants_a_sample_gets_one(house: House) -> None:
     for text in ("one", "two"):
         house.vendors.anthropic.say(text)
-    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
-    answer = await house.gateway.complete(HELLO, house.caller(takes_copies=False))
+    await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
+    answer = await house.gateway.complete(HELLO, house.caller(may_use_cache=False))
     assert (answer.completion.message["content"], answer.copy_of) == ("two", None)
 
 
@@ -305,14 +305,14 @@ async def test_whoever_wants_a_sample_gets_one(house: House) -> None:
 async def test_half_an_answer_or_a_refusal_is_not_given_again(house: House, finish: str) -> None:
     house.vendors.anthropic.say("half", finish=finish)
     house.vendors.anthropic.say("whole")
-    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
-    assert (await house.gateway.complete(HELLO, house.caller(takes_copies=True))).completion.message["content"] == "whole"
+    await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
+    assert (await house.gateway.complete(HELLO, house.caller(may_use_cache=True))).completion.message["content"] == "whole"
 
 
 async def test_an_answer_of_the_second_model_is_not_given_as_the_first_ones(house: House) -> None:
     house.vendors.anthropic.fail(529)
     for text in ("haiku's", "sonnet's"):
         house.vendors.anthropic.say(text)
-    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
-    answer = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
+    answer = await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
     assert (answer.completion.message["content"], answer.model) == ("sonnet's", "claude-sonnet-4-6")

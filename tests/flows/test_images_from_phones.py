@@ -100,8 +100,8 @@ class Town:
     async def open(self, platform: Platform, about: dict[str, str], account: str = "fake") -> None:
         told = ChannelAccount(platform=platform, account=account, about={**about, "is_open": "yes", "base_url": self.platforms.url})
         async with self.hermes.database.begin() as tx:
-            await self.hermes.parts.channel_accounts.put(tx, told)
-        await self.hermes.lines.refresh()
+            await self.hermes.adapters.channel_accounts.put(tx, told)
+        await self.hermes.account_channels.refresh()
 
     async def person(self, name: str) -> FakePerson:
         """Somebody at a platform, whose account is set up."""

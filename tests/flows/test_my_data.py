@@ -114,7 +114,7 @@ async def test_a_user_whom_nobody_knows_is_not_found_and_not_made(service: Servi
     ]
     assert [error(answer) for answer in answers] == [(404, "unknown_user", None)] * 4
     async with service.database.begin() as tx:
-        assert await service.hermes.parts.people.list(tx) == []
+        assert await service.hermes.adapters.people.list(tx) == []
 
 
 @pytest.mark.parametrize("name", ["team/alice", "alice/memory", "Grüße 👩‍💻", "a b?c#d%2F", "..", "alice/memory/x"])
@@ -165,7 +165,7 @@ async def test_the_cached_soul_is_dropped_with_what_it_was_made_of(service: Serv
     await say(service, key)
     user = await user_on(service, ALICE)
     [first, second] = await learn(service, ALICE, "one", "two")
-    bases = service.hermes.parts.bases
+    bases = service.hermes.adapters.bases
     for path in (f"/memory/{first.id}", "/memory", ""):
         await bases.put(user.id, b"what was known", (await bases.get(user.id)).mark)
         assert (await bases.get(user.id)).value == b"what was known"
@@ -236,7 +236,7 @@ async def test_where_else_somebody_writes_from_is_not_told(service: Service) -> 
     await say(service, key)
     user = await user_on(service, ALICE)
     async with service.database.begin() as tx:
-        await service.hermes.parts.people.link(tx, user.id, UserChannel("bali", Platform.WHATSAPP, "628123456"))
+        await service.hermes.adapters.people.link(tx, user.id, UserChannel("bali", Platform.WHATSAPP, "628123456"))
     answer = await service.get("/v1/users/alice/data", key)
     assert answer.body["channels"] == [{"account": "shop", "platform": "rest", "sender_id": "alice"}]
     assert "628123456" not in json.dumps(answer.body)
@@ -251,7 +251,7 @@ async def linked(service: Service) -> tuple[dict[str, str], dict[str, str], UUID
     at_clinic = await service.post("/v1/messages", {"text": "I take pills", "user": "ada"}, clinic)
     user = await user_on(service, ADA)
     async with service.database.begin() as tx:
-        await service.hermes.parts.people.link(tx, user.id, ALICE)
+        await service.hermes.adapters.people.link(tx, user.id, ALICE)
     at_shop = await service.post("/v1/messages", {"text": "I wear size 43", "user": "alice"}, shop)
     [pills] = await learn(service, ADA, "takes pills", source_turn=UUID(at_clinic.body["turn_id"]))
     [shoes] = await learn(service, ADA, "wears size 43", source_turn=UUID(at_shop.body["turn_id"]))
@@ -294,7 +294,7 @@ async def test_an_account_forgets_somebody_for_itself_and_the_last_one_for_good(
     assert (await user_on(service, ALICE)).id != user.id
     assert (await delete(service, "/v1/users/ada", clinic)).status == 204
     async with service.database.begin() as tx:
-        assert (await service.hermes.parts.people.get(tx, user.id)).state is UserState.DELETED
+        assert (await service.hermes.adapters.people.get(tx, user.id)).state is UserState.DELETED
 
 
 # --- the chat page's visitor

@@ -122,7 +122,7 @@ async def test_a_script_under_a_name_of_the_operators_is_still_a_script(database
         "backends": {"mine": BackendSettings(kind=BackendKind.SCRIPTED, slots=5)},
         "models": {"gpt": ModelSettings(backend="mine", id="gpt-9")},
         "tiers": {"agents": TierSettings(chain=("gpt",), day_tokens=1_000_000)},
-        "door": CompletionsSettings(tier="agents"),
+        "completions": CompletionsSettings(tier="agents"),
     }
     async with running(database_url, redis_url, has_worker=False, more=more) as service:
         house = House(service, tmp_path)

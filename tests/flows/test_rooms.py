@@ -68,9 +68,9 @@ class Room:
             await hermes.user_memory.notebook.save(user, key, value)
         async with self.service.database.begin() as tx:
             dreams = [Dream(kind=DreamKind.INSIGHT, text="is going through a divorce")]
-            await hermes.parts.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
-            [venue, *_] = await hermes.parts.venues.find_by_name(tx, "Salt & Ember")
-            await hermes.parts.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
+            await hermes.adapters.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
+            [venue, *_] = await hermes.adapters.venues.find_by_name(tx, "Salt & Ember")
+            await hermes.adapters.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
         await hermes.user_memory.souls.invalidate(user_id)
         return UUID(str(user_id))
 
@@ -166,8 +166,8 @@ async def at_the_api(service: Service, model: Obedient, *, says_so: bool) -> Roo
 async def open_account(service: Service, platform: Platform, about: dict[str, str]) -> None:
     account = ChannelAccount(platform=platform, account="fake", about={**about, "is_open": "yes"})
     async with service.database.begin() as tx:
-        await service.hermes.parts.channel_accounts.put(tx, account)
-    await service.hermes.lines.refresh()
+        await service.hermes.adapters.channel_accounts.put(tx, account)
+    await service.hermes.account_channels.refresh()
 
 
 async def answered(platforms: FakePlatforms, service: Service, model: Obedient, received: Callable[[], list[str]]) -> str:
@@ -315,7 +315,7 @@ async def test_what_a_person_waits_for_is_never_said_to_a_room(model: Obedient, 
         room = await on_telegram(service, platforms, model)
         await room.ada("hello")
         [[turn_id, user_id]] = await room.ask("select turn_id, user_id from inbox")
-        reminders, now = service.hermes.parts.reminders, datetime.now(UTC)
+        reminders, now = service.hermes.adapters.reminders, datetime.now(UTC)
 
         async def remind(text: str) -> None:
             async with service.database.begin() as tx:  # as one that was set in the group by a version that still offered it

@@ -62,8 +62,8 @@ async def test_the_founding_example_a_sunset_bar_in_canggu(service: Service) -> 
     assert meta["head"] == meta["nodes"][-1]
     [[session]] = await ask(service, "select id from sessions")
     async with service.database.begin() as tx:
-        graph = await service.hermes.parts.graphs.load(tx, session)
-        journal = await service.hermes.parts.journal.read(tx, guest.turns[0])
+        graph = await service.hermes.adapters.graphs.load(tx, session)
+        journal = await service.hermes.adapters.journal.read(tx, guest.turns[0])
     assert [message["role"] for message in graph] == ["user", "assistant", "tool", "assistant"]
     assert [response.context_id for response in graph.responses()] == meta["context_ids"]
     assert without_note(graph[0]["content"]) == "find me a sunset bar in Canggu"
@@ -78,14 +78,14 @@ async def test_a_conversation_remembers_who_it_is_with(service: Service) -> None
     await settled(service)
     [[user_id]] = await ask(service, "select distinct user_id from inbox")
     async with service.database.begin() as tx:
-        facts = {fact.key: fact.text for fact in await service.hermes.parts.memories.all(tx, user_id)}
+        facts = {fact.key: fact.text for fact in await service.hermes.adapters.memories.all(tx, user_id)}
     assert facts == {"diet": "vegetarian", "allergies": "peanuts"}
     await guest.say("find me a restaurant in Ubud", channel="another conversation")
     [[request]] = await ask(service, "select max(id) from run_events where step = 'call_model' and index = 0")
     assert request is not None
     async with service.database.begin() as tx:
         soul = await service.hermes.user_memory.souls.load(
-            await service.hermes.parts.people.get(tx, user_id),
+            await service.hermes.adapters.people.get(tx, user_id),
             service.hermes.turns.services.agent_on("shop"),
             "hi",
             now=service.hermes.turns.services.clock.now(),
@@ -119,7 +119,7 @@ async def test_two_accounts_with_the_same_sender_share_nothing(service: Service)
         "select sessions.id from sessions join conversations on conversations.id = conversation_id order by conversations.account_id",
     )
     async with service.database.begin() as tx:
-        there, here = [await service.hermes.parts.graphs.load(tx, session) for (session,) in sessions]
+        there, here = [await service.hermes.adapters.graphs.load(tx, session) for (session,) in sessions]
     told = [str(message) for graph in (there,) for message in graph] + [str(r.context) for r in there.responses()]
     assert not any("vegan" in text for text in told), "the café knows nothing of what the shop was told"
     assert any("vegan" in str(message) for message in here)
@@ -139,7 +139,7 @@ async def test_who_is_not_activated_is_told_how_to_be_and_not_charged(
         turn_id = (await service.hermes.intake.accept(envelope, newcomer=state)).turn_id
         await service.hermes.turn(turn_id)
         async with service.database.begin() as tx:
-            answer = await service.hermes.parts.outbox.answer(tx, turn_id)
+            answer = await service.hermes.adapters.outbox.answer(tx, turn_id)
         assert answer is not None
         assert answer.text == reply(kind, "es", link=link)
         assert answer.meta["outcome"] == kind
@@ -154,7 +154,7 @@ async def test_the_kill_switch_pauses_everybody_in_their_own_language(service: S
     assert (await guest.meta())["outcome"] == "paused"
     [[user_id]] = await ask(service, "select distinct user_id from inbox")
     async with service.database.begin() as tx:
-        balance = await service.hermes.parts.credits.balance(tx, user_id)
+        balance = await service.hermes.adapters.credits.balance(tx, user_id)
     assert balance == Balance(available=CreditSettings().signup_grant, reserved=0)
 
 
@@ -190,7 +190,7 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     [[user_id]] = await ask(service, "select distinct user_id from inbox")
     now = datetime.now(UTC)
     async with service.database.begin() as tx:
-        await service.hermes.parts.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
+        await service.hermes.adapters.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
     assert await service.hermes.background_jobs.proactive.remind(now) == 1
     assert await service.hermes.background_jobs.proactive.remind(now) == 0
     [news] = (await service.get("/v1/news?user=ada", headers)).body["news"]
@@ -200,7 +200,7 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     await settled(service)
     [[session]] = await ask(service, "select id from sessions")
     async with service.database.begin() as tx:
-        graph = await service.hermes.parts.graphs.load(tx, session)
+        graph = await service.hermes.adapters.graphs.load(tx, session)
     assert [message["role"] for message in graph] == ["user", "assistant", "assistant"]
     await guest.say("thanks, done")
     assert (await guest.meta())["outcome"] == "answered"
@@ -211,7 +211,7 @@ async def test_what_the_users_of_a_training_key_say_becomes_training_data(servic
         await Guest(service, await service.key(f"account {trains}", trains=trains)).say("find me a sunset bar in Canggu")
     async with service.database.begin() as tx:
         allowed = [
-            await service.hermes.parts.sessions.may_train(tx, session)
+            await service.hermes.adapters.sessions.may_train(tx, session)
             for (session,) in await (await connection_of(tx).execute("select id from sessions order by started_at")).fetchall()
         ]
     assert allowed == [True, False]

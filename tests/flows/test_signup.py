@@ -32,8 +32,8 @@ async def write(service: Service, text: str) -> str:
     async with asyncio.timeout(20):
         while True:
             async with service.database.begin() as tx:
-                answer = await service.hermes.parts.outbox.answer(tx, receipt.turn_id)
-                origin = await service.hermes.parts.inbox.origin(tx, receipt.turn_id)
+                answer = await service.hermes.adapters.outbox.answer(tx, receipt.turn_id)
+                origin = await service.hermes.adapters.inbox.origin(tx, receipt.turn_id)
             if answer is not None and origin is not None and origin.has_ended:
                 return answer.text
             await asyncio.sleep(0.02)
@@ -41,9 +41,9 @@ async def write(service: Service, text: str) -> str:
 
 async def who(service: Service) -> tuple[User, Balance]:
     async with service.database.begin() as tx:
-        user = await service.hermes.parts.people.find(tx, PHONE)
+        user = await service.hermes.adapters.people.find(tx, PHONE)
         assert user is not None
-        return user, await service.hermes.parts.credits.balance(tx, user.id)
+        return user, await service.hermes.adapters.credits.balance(tx, user.id)
 
 
 async def test_a_stranger_is_told_to_sign_up_and_answered_once_they_are_let_in(service: Service) -> None:
@@ -62,7 +62,7 @@ async def test_who_signed_up_is_told_to_activate_on_the_channel_on_which_they_we
     stranger, _ = await who(service)
     async with service.database.begin() as tx:
         invited = await signup_of(service.hermes).create(tx, NewUser(language="en"))
-        linked = await service.hermes.parts.people.link(tx, invited.id, PHONE)
+        linked = await service.hermes.adapters.people.link(tx, invited.id, PHONE)
     assert linked.replaced == stranger.id
     assert await write(service, "and what about now, please?") == ACTIVATE
     async with service.database.begin() as tx:

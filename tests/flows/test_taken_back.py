@@ -74,7 +74,7 @@ class House:
 
     async def user(self, name: str, account: str = "shop") -> UUID:
         async with self.hermes.database.begin() as tx:
-            user = await self.hermes.parts.people.find(tx, UserChannel(account, Platform.REST, name))
+            user = await self.hermes.adapters.people.find(tx, UserChannel(account, Platform.REST, name))
         assert user is not None
         return user.id
 
@@ -88,7 +88,7 @@ class House:
             rows = await (
                 await connection_of(tx).execute("select s.id from sessions s join data_keys using (user_id) order by number")
             ).fetchall()
-            return [await self.hermes.parts.graphs.load(tx, session_id) for (session_id,) in rows]
+            return [await self.hermes.adapters.graphs.load(tx, session_id) for (session_id,) in rows]
 
     async def know(self, user_id: UUID, text: str, turn_id: UUID | None = None) -> UUID:
         learnt = LearnedFact(text=text, origin=FactOrigin.SAID, source_turn=turn_id, confidence=0.9)
@@ -173,7 +173,7 @@ async def test_with_a_store_away_in_the_middle_they_are_still_there_and_it_is_re
     with pytest.raises(StoreUnavailable):
         await forget_user(bob, replace(parts, eraser=replace(house.eraser, graphs=away(house.eraser.graphs))))
     async with house.hermes.database.begin() as tx:
-        assert (await house.hermes.parts.people.get(tx, bob)).state is UserState.ACTIVE
+        assert (await house.hermes.adapters.people.get(tx, bob)).state is UserState.ACTIVE
     await house.say("anything new?", channel="team")
     assert "MANGROVE" not in house.model.prompts[-1], "the list that has it was ended first"
     await forget_user(bob, parts)
@@ -265,13 +265,13 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     clinic = await house.say("I take pills in the evening, my friend", account="clinic")
     ada = await house.user("ada", "clinic")
     async with house.hermes.database.begin() as tx:
-        await house.hermes.parts.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
+        await house.hermes.adapters.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
     shop = await house.say("I wear shoes of size 43, my friend", user="customer7", channel="customer7")
     await house.say("hello from somebody else", user="ben", channel="customer7")
     pills, shoes = await house.know(ada, "takes pills every evening", clinic), await house.know(ada, "wears size 43", shop)
     assert await forget_user_at(ada, "shop", house.hermes.my_data) is False
     async with house.hermes.database.begin() as tx:
-        parts = house.hermes.parts
+        parts = house.hermes.adapters
         assert (await parts.people.get(tx, ada)).state is UserState.ACTIVE
         assert list((await parts.people.channels(tx, [ada]))[ada]) == [UserChannel("clinic", Platform.REST, "ada")]
         assert [fact.id for fact in await parts.memories.all(tx, ada)] == [pills]
@@ -294,7 +294,7 @@ async def test_a_conversation_with_nobody_else_in_it_is_gone_with_its_graph(hous
     await house.say("hello my dear friend of mine", account="clinic")
     ada = await house.user("ada", "clinic")
     async with house.hermes.database.begin() as tx:
-        await house.hermes.parts.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
+        await house.hermes.adapters.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
     await house.say(CONFIDED, user="customer7")
     await forget_user_at(ada, "shop", house.hermes.my_data)
     await forget_user_at(ada, "shop", house.hermes.my_data)

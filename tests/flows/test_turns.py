@@ -47,7 +47,7 @@ async def say(hermes: Hermes, text: str, *, user: str = "alice", channel: str = 
 
 async def answer(hermes: Hermes, turn_id: UUID) -> str | None:
     async with hermes.database.begin() as tx:
-        found = await hermes.parts.outbox.answer(tx, turn_id)
+        found = await hermes.adapters.outbox.answer(tx, turn_id)
     return None if found is None else found.text
 
 
@@ -62,7 +62,7 @@ async def state(hermes: Hermes, turn_id: UUID) -> tuple[Any, ...]:
 async def available(hermes: Hermes, turn_id: UUID) -> int:
     async with hermes.database.begin() as tx:
         [(user_id,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchall()
-        return (await hermes.parts.credits.balance(tx, user_id)).available
+        return (await hermes.adapters.credits.balance(tx, user_id)).available
 
 
 class Flapping:
@@ -164,12 +164,12 @@ async def test_somebody_without_credit_is_told_so_and_gets_an_answer_again_when_
             await hermes.turn(turn_id)
         async with hermes.database.begin() as tx:
             [(user_id,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turns[0]])).fetchall()
-            code = (await hermes.parts.people.get(tx, user_id)).referral_code
+            code = (await hermes.adapters.people.get(tx, user_id)).referral_code
         upgrade = reply(ReplyKind.UPGRADE, "en", link=None, referral_code=code, reward=20)
         assert [await answer(hermes, turn_id) for turn_id in turns] == ["one", upgrade]
         assert await available(hermes, turns[0]) == 0
         async with hermes.database.begin() as tx:
-            await hermes.parts.credits.grant(tx, user_id, 1, "gift:1")
+            await hermes.adapters.credits.grant(tx, user_id, 1, "gift:1")
         again = await say(hermes, "three")
         await hermes.turn(again)
         assert (await answer(hermes, again), await available(hermes, again)) == ("three", 0)
@@ -182,7 +182,7 @@ async def test_a_living_sender_is_answered_where_the_opener_of_the_conversation_
         waiting = await say(hermes, "still there?", user="carol", channel="group")
         async with hermes.database.begin() as tx:
             [(alice,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
-            await hermes.parts.people.forget(tx, alice)
+            await hermes.adapters.people.forget(tx, alice)
         await hermes.turn(waiting)
         assert await answer(hermes, waiting) == "still there?"
 
@@ -206,7 +206,7 @@ async def test_who_writes_in_a_group_is_answered_although_its_opener_is_deleted_
         if text == "still there?":
             async with hermes.database.begin() as tx:
                 [(alice,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
-                await hermes.parts.people.forget(tx, alice)
+                await hermes.adapters.people.forget(tx, alice)
 
     async with opened(environ, lambda parts: replace(parts, models=Echo(forget_the_opener))) as hermes:
         opened_by = await say(hermes, "mine", user="alice", channel="group")

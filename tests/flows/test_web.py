@@ -165,10 +165,10 @@ async def test_a_key_for_some_channels_writes_and_reads_there_only(service: Serv
     assert error(await service.get("/v1/users/ada/data", scoped)) == (403, "wrong_channel", None)
 
 
-async def test_a_key_for_one_door_opens_no_other(service: Service) -> None:
-    key = await service.key(doors=["messages"])
+async def test_a_key_of_one_scope_is_refused_at_the_others(service: Service) -> None:
+    key = await service.key(scopes=["messages"])
     assert (await service.post("/v1/messages", {"text": "hi"}, key)).status == 200
-    assert error(await service.get("/v1/users/default/data", key)) == (403, "wrong_door", None)
+    assert error(await service.get("/v1/users/default/data", key)) == (403, "wrong_scope", None)
     assert (await service.get("/v1/models", key)).status == 403
 
 
@@ -212,7 +212,7 @@ async def test_a_right_key_is_let_in_five_hundred_times_at_once_whatever_wrong_o
 async def test_a_revoked_key_is_refused(service: Service) -> None:
     key = await service.key()
     async with service.database.begin() as tx:
-        await service.hermes.parts.api_keys.revoke(tx, "test")
+        await service.hermes.adapters.api_keys.revoke(tx, "test")
     assert error(await service.get(f"/v1/messages/{uuid4()}", key)) == (401, "invalid_api_key", None)
 
 
@@ -290,7 +290,7 @@ async def test_a_fault_of_ours_tells_the_client_nothing_of_our_insides(
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    monkeypatch.setattr(type(service.hermes.parts.inbox), "origin", broken)
+    monkeypatch.setattr(type(service.hermes.adapters.inbox), "origin", broken)
     answer = await service.get(f"/v1/messages/{uuid4()}", await service.key())
     assert (error(answer), "hunter2" in json.dumps(answer.body)) == ((500, "internal_error", None), False)
     assert [record.message for record in caplog.records if record.name == "uvicorn.error"] == ["Exception in ASGI application\n"]
@@ -435,14 +435,14 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
     await eventually(asked, ["hi"])
     async with service.database.begin() as tx:
         row = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchone()
-        await service.hermes.parts.people.forget(tx, row[0])
+        await service.hermes.adapters.people.forget(tx, row[0])
     service.thinker.may_answer.set()
 
     async def status() -> int:
         return (await service.get(f"/v1/messages/{other}", key)).status
 
     await eventually(status, 410)
-    assert error(await service.get(f"/v1/messages/{other}", key)) == (410, "forgotten", None)
+    assert error(await service.get(f"/v1/messages/{other}", key)) == (410, "user_erased", None)
     stream = await service.get(f"/v1/messages/{other}/events", key)
     assert [name for name, _, _ in events(stream.body)] == ["accepted", "error"]
 
@@ -570,7 +570,7 @@ class out_of_reach:  # noqa: N801  # reads as a sentence: with out_of_reach(url)
             connection.execute(f"alter database {self._name} allow_connections true")
 
 
-# --- the chat page's door
+# --- the chat page's routes
 
 
 def cookie_of(sent: Got) -> str:

@@ -47,7 +47,7 @@ prices = [{{input = 0, output = 0}}]
 chain = ["toy"]
 day_tokens = 10_000_000
 
-[door]
+[completions]
 tier = "agents"
 """
 

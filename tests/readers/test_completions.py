@@ -1,4 +1,4 @@
-"""OpenAI's own client takes our door for OpenAI: answers, streams, tools, several answers, schemas, errors, models."""
+"""OpenAI's own client takes our endpoint for OpenAI: answers, streams, tools, several answers, schemas, errors, models."""
 
 import asyncio
 import json
@@ -44,12 +44,12 @@ day_tokens = 10_000_000
 chain = ["small"]
 day_tokens = 1
 
-[door]
+[completions]
 tier = "agents"
 """
 
 
-def at_the_door(talk: Callable[[Vendors, Served, Any], Coroutine[Any, Any, None]], *options: str) -> None:
+def with_openai_client(talk: Callable[[Vendors, Served, Any], Coroutine[Any, Any, None]], *options: str) -> None:
     async def main() -> None:
         async with vendors() as v:
             with await asyncio.to_thread(lambda: entered(served(settings(v)))) as hermes:
@@ -102,7 +102,7 @@ def test_answers_streams_tools_and_several_answers() -> None:
         both = await client.chat.completions.create(model="small", messages=HI, n=2)
         assert sorted(choice.message.content for choice in both.choices) == ["a", "b"]
 
-    at_the_door(talk)
+    with_openai_client(talk)
 
 
 def test_the_clients_own_helpers_for_streams_and_schemas() -> None:
@@ -121,7 +121,7 @@ def test_the_clients_own_helpers_for_streams_and_schemas() -> None:
         assert json.loads(answer.choices[0].message.content) == {"place": "Ubud"}
         assert v.vllm.requests[-1].body["response_format"] == form
 
-    at_the_door(talk)
+    with_openai_client(talk)
 
 
 def test_errors_are_the_clients_own_classes() -> None:
@@ -156,7 +156,7 @@ def test_errors_are_the_clients_own_classes() -> None:
             await client.with_options(api_key=poor, max_retries=2).chat.completions.create(model="small", messages=HI)
         assert (spent.value.code, len(v.vllm.requests)) == ("insufficient_quota", asked)
 
-    at_the_door(talk)
+    with_openai_client(talk)
 
 
 def test_models_are_listed() -> None:
@@ -166,7 +166,7 @@ def test_models_are_listed() -> None:
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("large")
 
-    at_the_door(talk)
+    with_openai_client(talk)
 
 
 def test_a_chat_that_goes_on_is_one_conversation() -> None:
@@ -180,4 +180,4 @@ def test_a_chat_that_goes_on_is_one_conversation() -> None:
             messages += [answer.choices[0].message, {"role": "user", "content": f"question {turn}"}]
         assert len(sessions) == 1
 
-    at_the_door(talk)
+    with_openai_client(talk)

@@ -104,7 +104,7 @@ class Reader:
         return dict(await self._rows(OUTCOMES))
 
     async def story(self, mark: str) -> str:
-        """All that is known of a message behind the door."""
+        """All that is known of a message inside Hermes."""
         ids = [row[0] for row in await self._rows("select turn_id from inbox")]
         marks = await self._marks(ids)
         lines: list[str] = []

@@ -45,7 +45,7 @@ QUICK: Mapping[str, str] = {
     "HERMES_DELIVERY_CUT_OFF_S": "14",
     "HERMES_DELIVERY_QUEUE_S": "2,4,8",
     "HERMES_DELIVERY_BREAKER_OPEN_S": "3",
-    "HERMES_DELIVERY_STOP_S": "3",
+    "HERMES_DELIVERY_BREAKER_UNAUTHORIZED_S": "3",
     "HERMES_INBOX_MAX_ATTEMPTS": "8",
     "HERMES_INBOX_PER_MINUTE": "99",
     "HERMES_MEMORY_ASKS_MODELS": "false",
@@ -137,8 +137,8 @@ async def settle(environ: Mapping[str, str], mainland: FakePlatforms, island: Fa
     settings = load({name: value for name, value in environ.items() if name.startswith("HERMES_")})
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
         for account in accounts(mainland, island):
-            await hermes.parts.channel_accounts.put(tx, replace(account, about={**account.about, "is_open": "yes"}))
-        _, key = await hermes.parts.api_keys.create(tx, "storm", ACCOUNT)
+            await hermes.adapters.channel_accounts.put(tx, replace(account, about={**account.about, "is_open": "yes"}))
+        _, key = await hermes.adapters.api_keys.create(tx, "storm", ACCOUNT)
     return key
 
 

@@ -62,9 +62,9 @@ class Console:
             event = MessageEvent(platform=Platform.TELEGRAM, sender_id=chat, text="hi")
             envelope = Envelope(event=event, account="bali", channel_id=chat, event_key=str(uuid4()))
             receipt = await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
-            outbox, ids = hermes.parts.outbox, []
+            outbox, ids = hermes.adapters.outbox, []
             async with hermes.database.begin() as tx:
-                claim: Any = await hermes.parts.inbox.claim(tx, receipt.turn_id)
+                claim: Any = await hermes.adapters.inbox.claim(tx, receipt.turn_id)
                 await outbox.put(tx, claim, [{"text": text} for text in texts])
                 while parcel := await outbox.take(tx, claim.conversation_id):
                     await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=outcome, reason=reason))
@@ -152,8 +152,8 @@ def test_a_letter_of_somebody_who_was_deleted_cannot_be_read(letters: Console) -
 
     async def forget(hermes: Hermes) -> None:
         async with hermes.database.begin() as tx:
-            [user] = await hermes.parts.people.list(tx)
-            await hermes.parts.people.forget(tx, user.id)
+            [user] = await hermes.adapters.people.list(tx)
+            await hermes.adapters.people.forget(tx, user.id)
 
     letters.inside(forget)
     assert letters.said("show", one).endswith("Its user was deleted; nobody can read it any more.\n")

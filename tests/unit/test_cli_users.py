@@ -75,8 +75,8 @@ class Console:
             envelope = Envelope(event=event, account="bali", channel_id=sender, event_key=str(uuid4()))
             receipt = await hermes.intake.accept(envelope, newcomer=UserState.STRANGER)
             async with hermes.database.begin() as tx:
-                claim: Any = await hermes.parts.inbox.claim(tx, receipt.turn_id)
-                await hermes.parts.inbox.finish(tx, claim)
+                claim: Any = await hermes.adapters.inbox.claim(tx, receipt.turn_id)
+                await hermes.adapters.inbox.finish(tx, claim)
             return UUID(str(claim.user_id))
 
         found: UUID = self.inside(accept)
@@ -86,7 +86,7 @@ class Console:
         """Know that somebody is vegan, and was vegetarian; and dream of it."""
 
         async def learn(hermes: Hermes) -> None:
-            who, memories = UUID(user_id), hermes.parts.memories
+            who, memories = UUID(user_id), hermes.adapters.memories
             async with hermes.database.begin() as tx:
                 [old] = await memories.change(
                     tx, who, [FactChange(fact=NewFact(text="vegetarian", key="diet", origin=FactOrigin.RULE, source_turn=TURN))], now=NOW
@@ -94,7 +94,7 @@ class Console:
                 new = NewFact(text="vegan \x1b[31m[bold]", key="diet", origin=FactOrigin.TOOL, confidence=0.5)
                 await memories.change(tx, who, [FactChange(fact=new, supersedes=(old.id,))], now=NOW)
                 lines = [Dream(kind=DreamKind.INSIGHT, text="owns a boat", review=DreamReview.REJECTED, reason="no evidence")]
-                await hermes.parts.dreams.add(tx, who, DreamDepth.DEEP, MONDAY, lines, now=NOW)
+                await hermes.adapters.dreams.add(tx, who, DreamDepth.DEEP, MONDAY, lines, now=NOW)
 
         self.inside(learn)
 
@@ -171,12 +171,12 @@ def test_a_friend_is_rewarded_once(users: Console) -> None:
 def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> None:
     who, other = users.read("create")["id"], users.read("create")["id"]
     assert users.said("credit", who, 10) == f"{who} was given 10 credits, and has 10 now.\n"
-    given = users.read("credit", who, 100, "--reason", "purchase", "--key", "order-17")
+    given = users.read("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17")
     assert (given["event"], given["is_new"], given["credits"]) == ("purchase:order-17", True, {"available": 110, "reserved": 0})
-    assert users.said("credit", who, 100, "--reason", "purchase", "--key", "order-17") == (
+    assert users.said("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (
         f"{who} was given the credits of purchase:order-17 before; nothing changed, and has 110 now.\n"
     )
-    assert users.refused("credit", other, 100, "--reason", "purchase", "--key", "order-17") == (
+    assert users.refused("credit", other, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (
         f"the event purchase:order-17 gave credits to another user, {who}"
     )
     for amount in ("-5", "0", "1.5", "many", "1000000000"):

@@ -383,9 +383,15 @@ def test_a_typo_in_a_variable_is_refused_and_a_known_one_is_offered(tmp_path_fac
         ("web.port = [80]", "web.port is a list; expected a whole number from 0 to 65535"),
         ("web.port.a = 80", "web.port is a table; expected a whole number from 0 to 65535"),
         ("web.port = 1979-05-27", "web.port is a date or time; expected a whole number from 0 to 65535"),
-        ("inbox.cap = 0", "inbox.cap is 0; expected a whole number of at least 1"),
-        ("inbox.cap = 9223372036854775808", "inbox.cap is a number of more than 64 bits; expected a whole number of at least 1"),
-        (f"inbox.cap = 0x{'f' * 9000}", "inbox.cap is a number of more than 64 bits; expected a whole number of at least 1"),
+        ("inbox.max_waiting = 0", "inbox.max_waiting is 0; expected a whole number of at least 1"),
+        (
+            "inbox.max_waiting = 9223372036854775808",
+            "inbox.max_waiting is a number of more than 64 bits; expected a whole number of at least 1",
+        ),
+        (
+            f"inbox.max_waiting = 0x{'f' * 9000}",
+            "inbox.max_waiting is a number of more than 64 bits; expected a whole number of at least 1",
+        ),
         (f"work.poll_s = 0x{'f' * 9000}", "work.poll_s is a number of more than 64 bits; expected a number above 0"),
         ("work.poll_s = 0", "work.poll_s is 0; expected a number above 0"),
         ("work.poll_s = nan", "work.poll_s is nan; expected a number above 0"),
@@ -438,9 +444,9 @@ def test_a_wrong_value_in_a_variable_is_refused(tmp_path: Path, variable: str, t
 
 
 def test_the_ends_of_a_range_belong_to_it(tmp_path: Path) -> None:
-    write(tmp_path / "hermes.toml", "web.answer_timeout_s = 0\ninbox.cap = 1\nhistory.idle_s = 9223372036854775807")
+    write(tmp_path / "hermes.toml", "web.answer_timeout_s = 0\ninbox.max_waiting = 1\nhistory.idle_s = 9223372036854775807")
     read = [load({"HERMES_WEB_PORT": port}, cwd=tmp_path) for port in ("0", "65535")]
-    assert [(s.web.port, s.web.answer_timeout_s, s.inbox.cap, s.history.idle_s) for s in read] == [
+    assert [(s.web.port, s.web.answer_timeout_s, s.inbox.max_waiting, s.history.idle_s) for s in read] == [
         (0, 0.0, 1, 2**63 - 1),
         (65535, 0.0, 1, 2**63 - 1),
     ]
@@ -787,7 +793,10 @@ def test_everything_that_is_wrong_in_tables_is_said_at_once(tmp_path: Path) -> N
         (f"[backends.scripted]\napi_key = '{HUSH}'", "backends.scripted.api_key is set; a backend of kind scripted has none"),
         (
             "[backends.a-b]\nkind = 'openai'\n[backends.a_b]\nkind = 'openai'",
-            "backends.a-b, backends.a_b would share the variable HERMES_BACKENDS_A_B_API_KEY; expected names that differ in other signs",
+            (
+                "backends.a-b, backends.a_b would share the variable HERMES_BACKENDS_A_B_API_KEY; "
+                "expected names that differ in letters or digits"
+            ),
         ),
         (
             "[models.m]\nprices = [{input = 1, output = 1}, {input = 2, output = 2}]",
@@ -924,7 +933,7 @@ def test_a_setting_is_described_by_its_declaration() -> None:
         default="8080",
         doc="The port to listen on; 0 takes a free one.",
     )
-    words = ("environment", "home", "master_keys", "web.host", "web.chat", "redis.timeout_s", "inbox.cap")
+    words = ("environment", "home", "master_keys", "web.host", "web.chat", "redis.timeout_s", "inbox.max_waiting")
     assert [described[name].default for name in words] == [
         '"development"',
         "not set",

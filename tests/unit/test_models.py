@@ -118,7 +118,7 @@ def test_a_new_model_needs_only_a_backend_and_can_do_what_is_usual_there(tmp_pat
             ["models.m.backend is missing; expected one of anthropic, openai, ollama, scripted, local, claude_local, codex_local"],
         ),
         ("[models.m]\nbackend = 'olama'", ["models.m.backend: there is no backend olama; did you mean ollama?"]),
-        ("[door]\ntier = 'por'", ["door.tier: there is no tier por; did you mean pro?"]),
+        ("[completions]\ntier = 'por'", ["completions.tier: there is no tier por; did you mean pro?"]),
         (
             "[models.m]\nbackend = 'olama'\n[tiers.free]\nchain = ['claude-haku']",
             [

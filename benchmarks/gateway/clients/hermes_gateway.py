@@ -4,7 +4,7 @@
     stores = "redis"    budgets and spend in Valkey; no row is written
     stores = "none"     nothing is stored anywhere: admission, slots, the chain, prices and metrics only
 
-What is not stored goes to parts that do nothing and say so in their names. The cache is off, as it is for the door."""
+What is not stored goes to parts that do nothing and say so in their names. The cache is off, as it is for chat completions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
             **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / ATTEMPT_SHARE}),
         )
         stack.push_async_callback(gateway.wait_settled)
-        yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, takes_copies=False))
+        yield HermesGateway(
+            gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, may_use_cache=False)
+        )
 
 
 async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]:

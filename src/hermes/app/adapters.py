@@ -1,4 +1,4 @@
-"""What stands behind each port: PostgreSQL, Redis, a model for vectors, the fetcher of pictures."""
+"""The adapter behind each port: PostgreSQL, Redis, an embeddings model, the fetcher of images."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from hermes.stores.redis.soul_cache import RedisSoulCache
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
+    """The adapter behind each port. A test, or an operator with stores of their own, may replace any of them."""
 
     people: Users
     credits: Credits
@@ -118,7 +118,7 @@ class Adapters:
     channel_accounts: ChannelAccounts
     web: MediaFetcher
     models: Models | None = None
-    """Who answers in turns; None: the gateway, with the models of the settings."""
+    """The models that answer in turns; None: the gateway, with the models of the settings."""
 
 
 def adapters_from(
@@ -139,7 +139,7 @@ def adapters_from(
     return Adapters(
         people=PostgresUsers(keyring),
         credits=PostgresCredits(),
-        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
         histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
@@ -185,12 +185,12 @@ def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
         within_s=delivery.breaker_within_s,
         open_s=delivery.breaker_open_s,
         probe_s=3 * delivery.timeout_s,
-        stop_s=delivery.stop_s,
+        unauthorized_s=delivery.breaker_unauthorized_s,
     )
 
 
 def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
-    """The API of the settings, or the model on this machine."""
+    """Return the embeddings API of the settings, or else the model on this machine."""
     memory = settings.memory
     if memory.embeddings_url is None:
         return local_embeddings()

@@ -1,4 +1,4 @@
-"""Put together what happens after a turn and by the clock: learning, dreaming, reminding, new vectors for old facts."""
+"""Build what runs after a turn and by the clock: learning, dreaming, reminding, new vectors for old facts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.sanitize import sanitize_memory_value, scan
 
 LIMITED_BACKENDS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
-"""Backends that cannot read what somebody tells of themselves."""
+"""Backends that cannot read what users tell about themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundJobs:
-    """What is left to do when everybody was answered."""
+    """The jobs that no answer waits for."""
 
     learn_job: LearnJob
     proactive: ProactiveMessenger
@@ -35,60 +35,71 @@ class BackgroundJobs:
 
 
 def background_jobs_from(
-    settings: Settings, parts: Adapters, services: Services, models: ModelServices, *, mind: UserMemory, work: JobQueue
+    settings: Settings, adapters: Adapters, services: Services, models: ModelServices, *, user_memory: UserMemory, work: JobQueue
 ) -> BackgroundJobs:
-    transactions, asking = services.transactions, None
+    transactions, memory_model = services.transactions, None
     if settings.memory.asks_models:
-        asking = MemoryModel(
+        memory_model = MemoryModel(
             models=services.models,
-            budgets=parts.budgets,
+            budgets=adapters.budgets,
             transactions=transactions,
-            people=parts.people,
+            people=adapters.people,
             agent_on=services.agent_on,
             tier=models.catalogue.tier,
             can_read=lambda tier: can_read(models.catalogue, tier),
         )
-    remembering = LearnJob(
-        transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), memory_model=asking
-    )
-    reminding = ProactiveMessenger(
+    learn_job = LearnJob(
         transactions=transactions,
-        reminders=parts.reminders,
-        watchers=parts.watchers,
-        inbox=parts.inbox,
-        people=parts.people,
-        outbox=parts.outbox,
-        sessions=parts.sessions,
-        graphs=parts.graphs,
+        inbox=adapters.inbox,
+        journal=adapters.journal,
+        writer=user_memory.writer,
+        clock=SystemClock(),
+        memory_model=memory_model,
+    )
+    proactive = ProactiveMessenger(
+        transactions=transactions,
+        reminders=adapters.reminders,
+        watchers=adapters.watchers,
+        inbox=adapters.inbox,
+        people=adapters.people,
+        outbox=adapters.outbox,
+        sessions=adapters.sessions,
+        graphs=adapters.graphs,
         work=work,
         outbox_delivery=services.outbox_delivery,
         languages=services.languages,
         scan=scan,
     )
-    return BackgroundJobs(remembering, reminding, chores_from(parts, transactions, reminding, mind=mind, asking=asking))
+    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model)
+    return BackgroundJobs(learn_job, proactive, chores)
 
 
 def chores_from(
-    parts: Adapters, transactions: Transactions, reminding: ProactiveMessenger, *, mind: UserMemory, asking: MemoryModel | None
+    adapters: Adapters,
+    transactions: Transactions,
+    proactive: ProactiveMessenger,
+    *,
+    user_memory: UserMemory,
+    memory_model: MemoryModel | None,
 ) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        souls=mind.souls,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        souls=user_memory.souls,
         sanitize=sanitize_memory_value,
         fails_with=NO_ANSWER_ERRORS,
     )
-    nights = DreamJob(dreamer=dreamer, people=parts.people, memory_model=asking)
+    dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
     return default_chores(
-        remind=reminding.remind,
-        dream_lightly=lambda now: nights.dream(DreamDepth.LIGHT, now=now),
-        dream_deeply=lambda now: nights.dream(DreamDepth.DEEP, now=now),
-        re_embed=lambda _: re_embed(transactions, parts.memories, parts.embeddings),
+        remind=proactive.remind,
+        dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
+        dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
+        re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
     )
 
 
 def can_read(catalogue: ModelCatalogue, tier: str) -> bool:
-    """Whether the model that a tier asks first can read and write: a script would be asked in vain after every message."""
-    known = catalogue.tiers.get(tier)
-    return known is not None and catalogue.models[known.chain[0]].backend not in LIMITED_BACKENDS
+    """Whether the first model of a tier can read and write. A script cannot, so Hermes does not ask it after every message."""
+    found = catalogue.tiers.get(tier)
+    return found is not None and catalogue.models[found.chain[0]].backend not in LIMITED_BACKENDS

@@ -1,4 +1,4 @@
-"""Put together what speaks to platforms: the accounts of the database as channels, and those that must be asked for what is new."""
+"""Build what speaks to platforms: a channel for each channel account of the database, and a poller for each bot without a webhook."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from hermes.turn import Platform
 log = structlog.get_logger()
 
 POLL_WAIT_S = 25
-"""How long Telegram is asked to wait for something new."""
+"""How long Telegram may hold a poll until there is an update."""
 MAX_UPDATES = 100
-"""So many it gives at once."""
+"""The most updates that Telegram returns to one poll."""
 RETRY_PAUSE_S = 5.0
-"""Before it is asked again after something went wrong."""
+"""The pause after a poll that failed."""
 REFRESH_S = 2.0
 SETUP_TIMEOUT_S = 15.0
 SEND_PLATFORMS = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
-"""Platforms that answers are sent to; on the others people fetch them from us."""
+"""Platforms that Hermes sends answers to; on the others the client fetches them."""
 
 
 class BadAccount(ValueError):
-    """What is known of an account is not enough to speak to its platform. Says what is missing, and shows nothing of it."""
+    """The stored settings of a channel account are incomplete or invalid. Says which one, without showing any value."""
 
 
 def channel_from(account: ChannelAccount) -> Channel:
-    """The codec of an account. Raises BadAccount."""
+    """Return the channel of an account. Raises BadAccount."""
     about = account.about
     try:
         match account.platform:
@@ -102,12 +102,12 @@ def optional_field(about: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def split_secrets(text: str) -> tuple[str, ...]:
-    """Secrets that are all right, with commas between them."""
+    """Split secrets that are separated by commas; each of them is valid."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class AccountChannels:
-    """The port Channels, and what else is known of each account; follows the database, which other processes may change."""
+    """The port Channels, with the settings of each account. Follows the database, which other processes may change."""
 
     def __init__(self, accounts: ChannelAccounts, transactions: Transactions) -> None:
         self._accounts, self._transactions = accounts, transactions
@@ -118,23 +118,23 @@ class AccountChannels:
     def get(self, platform: Platform, account: str) -> Channel | None:
         return self._channels.get((platform, account))
 
-    def named(self, platform: Platform, webhook_id: str) -> list[Channel]:
-        """The channels that share their app's webhook and are called so in it; more than one where an account was set up twice."""
-        theirs = (channel for (its_platform, _), channel in self._channels.items() if its_platform is platform)
-        return [channel for channel in theirs if isinstance(channel, SharesWebhook) and channel.webhook_id == webhook_id]
+    def channels_by_webhook_id(self, platform: Platform, webhook_id: str) -> list[Channel]:
+        """Return the channels that share their app's webhook and have this id in it; more than one if an account was set up twice."""
+        on_platform = (channel for (its_platform, _), channel in self._channels.items() if its_platform is platform)
+        return [channel for channel in on_platform if isinstance(channel, SharesWebhook) and channel.webhook_id == webhook_id]
 
-    def newcomer(self, platform: Platform, account: str) -> UserState:
-        """How far somebody is known whom nobody knows yet: active where the account is open to all."""
+    def new_user_state(self, platform: Platform, account: str) -> UserState:
+        """Return the state of a user who writes to this account for the first time: active if the account is open, otherwise a stranger."""
         known = self._known.get((platform, account))
         return UserState.ACTIVE if known is not None and known.about.get("is_open") == "yes" else UserState.STRANGER
 
     @property
     def polled(self) -> list[ChannelAccount]:
-        """The accounts that must be asked for what is new."""
+        """The accounts whose platform Hermes polls for updates."""
         return [account for account in self._known.values() if account.is_polled]
 
     async def refresh(self) -> None:
-        """Read the accounts again, if somebody changed them. What cannot be read stays as it was."""
+        """Read the accounts again if they were changed. While the database is away, the known accounts stay."""
         try:
             async with self._transactions.begin() as tx:
                 mark = await self._accounts.mark(tx)
@@ -155,7 +155,7 @@ class AccountChannels:
         self._known = {(account.platform, account.account): account for account in found if (account.platform, account.account) in channels}
 
     async def follow(self) -> None:
-        """Read again and again, for ever."""
+        """Refresh every `REFRESH_S` seconds, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_S)
             await self.refresh()
@@ -163,10 +163,10 @@ class AccountChannels:
 
 
 @asynccontextmanager
-async def follow_accounts(lines: AccountChannels) -> AsyncIterator[None]:
-    """Follow the accounts as long as the block lasts."""
-    await lines.refresh()
-    task = asyncio.create_task(lines.follow(), name="channels")
+async def follow_accounts(account_channels: AccountChannels) -> AsyncIterator[None]:
+    """Keep the accounts up to date for as long as the block lasts."""
+    await account_channels.refresh()
+    task = asyncio.create_task(account_channels.follow(), name="channels")
     try:
         yield
     finally:
@@ -174,16 +174,16 @@ async def follow_accounts(lines: AccountChannels) -> AsyncIterator[None]:
 
 
 def channel_sender_from(
-    settings: DeliverySettings, parts: Adapters, lines: AccountChannels, post: PlatformClient, metrics: Metrics
+    settings: DeliverySettings, adapters: Adapters, account_channels: AccountChannels, post: PlatformClient, metrics: Metrics
 ) -> ChannelSender:
-    """What brings answers to platforms."""
+    """Return the sender that brings answers to platforms."""
     template = settings.whatsapp_template
     return ChannelSender(
-        channels=lines,
+        channels=account_channels,
         post=post,
-        breakers=parts.breakers,
-        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
-        alerts=parts.alerts,
+        breakers=adapters.breakers,
+        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
+        alerts=adapters.alerts,
         meter=metrics,
         clock=SystemClock(),
         timeout_s=settings.timeout_s,
@@ -194,23 +194,23 @@ def channel_sender_from(
     )
 
 
-def receipts_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
-    """What keeps account of what platforms tell afterwards."""
+def receipts_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
+    """Return the handler of delivery receipts."""
     return ReceiptHandler(
         transactions=transactions,
-        tracking=parts.outbox.tracking,
-        dead_letters=parts.outbox.dead_letters,
-        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
+        tracking=adapters.outbox.tracking,
+        dead_letters=adapters.outbox.dead_letters,
+        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
         meter=metrics,
     )
 
 
 class SetupRefused(Exception):
-    """A platform did not do what a set-up needs. Says why, without secrets."""
+    """A platform refused a step of the set-up of an account. Says why, without secrets."""
 
 
 async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url: str | None) -> BotProfile:
-    """Check a bot's token, and set its webhook to this address, or take it away where there is none. Raises Refusal."""
+    """Check a bot's token; then set its webhook to `url`, or remove it if `url` is None. Raises SetupRefused."""
     channel = channel_from(account)
     assert isinstance(channel, TelegramChannel)  # noqa: S101  # its platform says so
     try:
@@ -227,28 +227,28 @@ async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url
 
 
 class TelegramPollers:
-    """Asks Telegram for what is new, for accounts that it cannot reach. In one process at a time: Telegram gives a conflict to a second
-    one, who then waits."""
+    """Polls Telegram for updates, for bots without a webhook. In one process at a time: Telegram answers a second one with a conflict, and
+    that one waits."""
 
     def __init__(
         self,
-        lines: AccountChannels,
+        account_channels: AccountChannels,
         post: PlatformClient,
-        hearing: InboundRouter,
+        inbound: InboundRouter,
         *,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
+        self._account_channels, self._post, self._inbound, self._pause = account_channels, post, inbound, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Poll every such account, for ever."""
+        """Poll every such account, until cancelled."""
         try:
             while True:
-                wanted = {account.account: account for account in self._lines.polled if account.platform is Platform.TELEGRAM}
-                for name in [name for name in self._tasks if name not in wanted or self._tasks[name].done()]:
+                polled = {account.account: account for account in self._account_channels.polled if account.platform is Platform.TELEGRAM}
+                for name in [name for name in self._tasks if name not in polled or self._tasks[name].done()]:
                     self._tasks.pop(name).cancel()
-                for name in wanted.keys() - self._tasks.keys():
+                for name in polled.keys() - self._tasks.keys():
                     self._tasks[name] = asyncio.create_task(self._poll(name), name=f"polling {name}")
                 await asyncio.sleep(REFRESH_S)
         finally:
@@ -258,7 +258,7 @@ class TelegramPollers:
         offset: int | None = None
         limit = MAX_UPDATES
         while True:
-            channel = self._lines.get(Platform.TELEGRAM, name)
+            channel = self._account_channels.get(Platform.TELEGRAM, name)
             if not isinstance(channel, TelegramChannel):
                 return
             try:
@@ -269,12 +269,12 @@ class TelegramPollers:
                     await self._pause(RETRY_PAUSE_S)
                     continue
                 for webhook in found.webhooks:
-                    happenings = channel.parse(webhook, now=SystemClock().now())
-                    await self._hearing.route(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
+                    events = channel.parse(webhook, now=SystemClock().now())
+                    await self._inbound.route(channel, events, newcomer=self._account_channels.new_user_state(Platform.TELEGRAM, name))
                 offset, limit = found.offset, MAX_UPDATES
             except (NotSent, MaybeSent, StoreUnavailable, InboxFull) as error:
                 log.warning("polling_failed", account=name, error=type(error).__name__)
-                # An answer that was too long, or did not come to its end, would be the same again.
+                # A response that was too long, or broke off, would be the same again; so the next one asks for fewer updates.
                 limit = max(1, limit // 10) if isinstance(error, MaybeSent) else limit
                 stop_if_cancelled()
                 await self._pause(RETRY_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Put together what makes long conversations shorter: how long is too long for each tier, and who summarises."""
+"""Build the policy that compacts long histories: the longest history of each tier, and what summarises it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hermes.trajectories.compress import CompressionSettings, ExtractiveSummaris
 from hermes.trajectories.sampling_model import SamplingModel
 
 SUMMARY_TIMEOUT_S = 20.0
-"""Somebody waits for their answer: a model that takes longer over a summary is not waited for."""
+"""A user waits for the answer meanwhile, so a model that takes longer for a summary is given up."""
 
 
 def compaction_policy_from(history: HistorySettings, catalogue: ModelCatalogue) -> CompactionPolicy:
-    """What is done with a history that is too long. A tier whose first model only plays from a script summarises without any."""
-    usual = CompressionSettings()
+    """Return the policy. In a tier whose first model cannot write summaries (`can_read`), histories are compacted without a model."""
+    default = CompressionSettings()
     settings = replace(
-        usual,
-        summarization=replace(usual.summarization, max_retries=1, timeout=SUMMARY_TIMEOUT_S, max_prompt_tokens=history.max_tokens),
-        processing=replace(usual.processing, per_trajectory_timeout=2 * SUMMARY_TIMEOUT_S),
+        default,
+        summarization=replace(default.summarization, max_retries=1, timeout=SUMMARY_TIMEOUT_S, max_prompt_tokens=history.max_tokens),
+        processing=replace(default.processing, per_trajectory_timeout=2 * SUMMARY_TIMEOUT_S),
     )
 
     def limit_of(tier: str) -> int:
-        known = catalogue.tiers.get(tier)
-        first = catalogue.models[known.chain[0]] if known else None
+        found = catalogue.tiers.get(tier)
+        first = catalogue.models[found.chain[0]] if found else None
         if first is None or first.capabilities.context is None:
             return history.max_tokens
         return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))

@@ -1,6 +1,6 @@
-"""Look at every part, and say what to do about what is wrong.
+"""The checks of `hermes doctor`: each part of Hermes, what is wrong with it, and what the operator can do about it.
 
-Each check is on its own: one that fails hides none of the others, except where it cannot be made without the one before it."""
+A check that fails does not stop the others, unless they need its result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEALTH_TIMEOUT_S = 5.0
 
 
 class Health(StrEnum):
-    """How a part does."""
+    """How well a part works."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """One part, and what to do about it."""
+    """The state of one part, and advice if something is wrong."""
 
     part: str
     health: Health
@@ -80,10 +80,10 @@ def check_python() -> HealthFinding:
 
 
 def check_home(home: Path) -> HealthFinding:
-    there = next(path for path in (home, *home.parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        return HealthFinding("home", Health.BAD, f"{there} cannot be written", "choose another folder with HERMES_HOME")
-    return HealthFinding("home", Health.GOOD, str(home) if there == home else f"{home} (not made yet)")
+    existing = next(path for path in (home, *home.parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return HealthFinding("home", Health.BAD, f"{existing} cannot be written", "choose another folder with HERMES_HOME")
+    return HealthFinding("home", Health.GOOD, str(home) if existing == home else f"{home} (not made yet)")
 
 
 def check_master_key(settings: Settings, home: Path) -> HealthFinding:
@@ -121,7 +121,7 @@ def check_web_port(settings: Settings) -> HealthFinding:
 async def check_postgres(url: str, kind: str, settings: Settings, home: Path) -> AsyncIterator[HealthFinding]:
     limit_s = max(1, round(settings.database.connect_timeout_s))
     try:
-        # One plain connection: the pool would try again and again, and say so in the log.
+        # One plain connection: the pool would retry, and log every failure.
         async with await psycopg.AsyncConnection.connect(url, connect_timeout=limit_s, application_name="hermes doctor") as connection:
             await check_server(connection)
             major = connection.info.server_version // 10_000
@@ -144,7 +144,7 @@ async def check_contents(connection: Connection, settings: Settings, home: Path)
     try:
         missing = await Keyring(MasterKeys.parse(master_keys(settings, home))).missing_masters(connection)
     except (StartRefused, MasterKeyInvalid):
-        missing = []  # that was said before
+        missing = []  # check_master_key has reported it
     if missing:
         says = f"data is sealed under master keys that are not set: {', '.join(missing)}"
         yield HealthFinding("sealed data", Health.BAD, says, "add them to HERMES_MASTER_KEYS, behind the newest")
@@ -185,7 +185,7 @@ async def check_redis(url: str, kind: str, settings: Settings) -> HealthFinding:
 
 
 async def check_models(settings: Settings) -> AsyncIterator[HealthFinding]:
-    """Ask every backend that a tier's chain leads to. One that is away is bad only where a tier has no other."""
+    """Ask every backend that a tier's chain uses. A backend that does not answer is bad only if a tier has no other."""
     client = HttpClient()
     try:
         catalogue, backends = catalogue_from(settings), backends_from(settings, client)
@@ -194,9 +194,9 @@ async def check_models(settings: Settings) -> AsyncIterator[HealthFinding]:
             if any(model.backend == name for model in DEFAULT_CATALOGUE.models.values()) or name in settings.backends:
                 says = f"{name}: {reason}" + (f"; {stand_in_notice(settings)}" if name in replaced_backends(settings) else "")
                 yield HealthFinding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
-        led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
+        used = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
         healthy = set()
-        for name in sorted(led_to & backends.keys()):
+        for name in sorted(used & backends.keys()):
             checks = await backends[name].health_check(timeout_s=HEALTH_TIMEOUT_S)
             wrong = [check for check in checks if check.level is not FindingLevel.INFO]
             if not any(check.level is FindingLevel.ERROR for check in checks):

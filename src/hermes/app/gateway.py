@@ -1,4 +1,4 @@
-"""Put together what calls models: backends, the fleet, the gateway, and the door for other people's programs."""
+"""Build what calls models: backends, the fleet, the gateway, and the chat completions for OpenAI clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdapters:
-    """What stands behind the ports that calls of models need."""
+    """The adapters that calls of models need."""
 
     people: Users
     graphs: Graphs
@@ -54,28 +54,28 @@ class ModelAdapters:
 
 @dataclass(frozen=True, slots=True)
 class ModelServices:
-    """Everything that calls models, ready."""
+    """The services that call models, ready for use."""
 
     catalogue: ModelCatalogue
     fleet: Fleet
     gateway: Gateway
-    door: ChatCompletions
+    completions: ChatCompletions
 
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, parts: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
+    settings: Settings, adapters: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
 ) -> AsyncIterator[ModelServices]:
-    """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
+    """Open the models for as long as the block lasts. At its end the gateway first records the costs of all calls. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
     check_prices(catalogue, prices, clock.now().date())
     async with AsyncExitStack() as stack:
         fleet = Fleet(
-            backends_from(settings, client), catalogue=catalogue, agents=parts.agents, transactions=transactions, alerts=parts.alerts
+            backends_from(settings, client), catalogue=catalogue, agents=adapters.agents, transactions=transactions, alerts=adapters.alerts
         )
         stack.push_async_callback(fleet.aclose)
         llm = settings.llm
-        limits = {name: said.slots for name, said in backends_of(settings).items() if said.slots is not None}
+        limits = {name: backend.slots for name, backend in backends_of(settings).items() if backend.slots is not None}
         slots = Slots(llm.slots, wait_s=llm.slot_wait_s, limits=limits)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
         gateway = Gateway(
@@ -84,35 +84,35 @@ async def open_models(
             backends=fleet,
             adapter_of=fleet.adapter_of,
             slots=slots,
-            budgets=parts.budgets,
-            spend=parts.spend,
-            cache=parts.cache,
-            calls=parts.calls,
+            budgets=adapters.budgets,
+            spend=adapters.spend,
+            cache=adapters.cache,
+            calls=adapters.calls,
             transactions=transactions,
-            alerts=parts.alerts,
+            alerts=adapters.alerts,
             meter=metrics,
             clock=clock,
             deadline_s=llm.deadline_s,
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
         )
         stack.push_async_callback(gateway.wait_settled)
-        door = ChatCompletions(
+        completions = ChatCompletions(
             gateway=gateway,
-            people=parts.people,
-            chats=parts.chats,
-            graphs=parts.graphs,
+            people=adapters.people,
+            chats=adapters.chats,
+            graphs=adapters.graphs,
             transactions=transactions,
-            tier=settings.door.tier,
-            deadline_s=settings.door.deadline_s,
+            tier=settings.completions.tier,
+            deadline_s=settings.completions.deadline_s,
         )
         await fleet.refresh()
         await stack.enter_async_context(follow_fleet(fleet))
-        yield ModelServices(catalogue, fleet, gateway, door)
+        yield ModelServices(catalogue, fleet, gateway, completions)
 
 
 @asynccontextmanager
 async def follow_fleet(fleet: Fleet) -> AsyncIterator[None]:
-    """Follow the agents' pointers, which other processes may move."""
+    """Keep the fleet up to date for as long as the block lasts: other processes may change which adapter an agent uses."""
     task = asyncio.create_task(fleet.follow(), name="fleet")
     try:
         yield

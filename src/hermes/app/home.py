@@ -1,4 +1,4 @@
-"""Where Hermes keeps its files on this machine, and the master key that it makes there where nobody gave it one."""
+"""The folder of Hermes on this machine, and the master key that Hermes makes there in development if the settings have none."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class StartRefused(PortError):
 
 
 def home_of(settings: Settings) -> Path:
-    """Where Hermes keeps its files on this machine."""
+    """Return the folder in which Hermes keeps its files on this machine."""
     return settings.home or platform_home(os.environ)
 
 
 def master_keys(settings: Settings, home: Path) -> list[str]:
-    """The master keys as texts. In development one is made in the home, for its owner's eyes only; elsewhere there must be one."""
+    """Return the master keys as texts. In development Hermes makes one in its home, readable for its owner only. Raises StartRefused in
+    production without a key, and if the home cannot be written."""
     if settings.master_keys:
         return [key.reveal() for key in settings.master_keys]
     if settings.environment is not Environment.DEVELOPMENT:
@@ -39,7 +40,7 @@ def master_keys(settings: Settings, home: Path) -> list[str]:
 
 
 def make_key_file(file: Path) -> None:
-    """Write a new key, whole or not at all, and only if there is none: of several processes that start at once, the first one's counts."""
+    """Write a new key, whole or not at all, and only if there is none: if several processes start together, the first key counts."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # readable for its owner only
     try:
         with os.fdopen(handle, "w", encoding="ascii") as draft:

@@ -1,13 +1,13 @@
-"""Models, tiers, prices and backends out of the settings: what Hermes knows, and laid over it what its owner says.
+"""Models, tiers, prices and backends: the defaults of Hermes, overridden by the operator's settings.
 
-    catalogue_from   which models there are, and who may use them
-    prices_from      what they cost
-    backends_from    where they are, ready to be asked
-    missing          which backends cannot be asked, and why
-    stand_ins        for which of these another answers: in development, so that a machine without any key has an answer too
-    stand_in_notice  what answers then, and whether it is training data
+    catalogue_from     the models, and the tiers that may use them
+    prices_from        what the models cost
+    backends_from      the backends, ready for calls
+    missing_backends   the backends that cannot be asked, and why
+    replaced_backends  those of them that a stand-in answers for: in development, so that a machine without any key has answers too
+    stand_in_notice    which stand-in answers, and whether its answers are training data
 
-All of them raise StartRefused, with a line for each thing that is wrong. Opens no connection and reads no file but the script."""
+All of them raise StartRefused, with a line for each fault. They open no connection, and read no file but the script."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DEFAULT_BACKENDS: Mapping[str, BackendSettings] = {
         BackendKind.CODEX_LOCAL,
     )
 }
-"""Backends that are there without being written down: their kind says all that must be known, but for a key."""
+"""Backends that need no entry in the settings: their kind says everything but the key."""
 
 DEFAULT_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
     BackendKind.ANTHROPIC: CLAUDE,
@@ -76,54 +76,54 @@ DEFAULT_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
     BackendKind.CLAUDE_LOCAL: Capabilities(tools=False, sampling=False),
     BackendKind.CODEX_LOCAL: Capabilities(tools=False, sampling=False),
 }
-"""What a model can do of which neither Hermes nor the settings say more."""
+"""What a model of each kind can do if neither the catalogue nor the settings say more."""
 
 DEFAULT_MAX_TOKENS = 2_048
 DEFAULT_LOCAL_CONTEXT_TOKENS = 4_096
-"""Tokens of context that `local` has where no model says; memory grows with it."""
+"""Tokens of context for `local` if the settings of no model say; a larger context takes more memory."""
 STAND_IN_MODEL = BackendKind.SCRIPTED.value
 LOCAL_STAND_IN_MODEL = "smollm2"
 UNLIMITED_TOKENS = 1_000_000_000
-"""Tokens a day that nobody uses up."""
+"""A daily limit that no user reaches."""
 FREE_KINDS = frozenset({BackendKind.SCRIPTED, BackendKind.LOCAL, BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
-"""Kinds that send no bill for tokens, whatever their models are called."""
+"""Kinds that charge nothing for tokens, whatever their models are called."""
 ANTHROPIC_URL = "https://api.anthropic.com"
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 
 
 def catalogue_from(settings: Settings) -> ModelCatalogue:
-    """All tiers and models. In the place of a model whose backend has a stand-in stands the stand-in, with its own id: what answers is
-    recorded as itself, and clients still ask for the model that it stands for, by its name here or by its vendor's."""
+    """Return all tiers and models. A model whose backend is replaced becomes the stand-in, with the stand-in's own id: its answers are
+    recorded under that id. Clients still ask for the replaced model, by its name here or by its vendor's."""
     refuse_faults(settings)
-    known, tiers, stood_for = models_of(settings), tiers_of(settings), replaced_backends(settings)
-    waiting = {name for name, model in known.items() if model.backend in stood_for}
-    # A script bills nobody, and who tries Hermes without a key is not to be stopped by the tokens of a tier.
+    known, tiers, without_backend = models_of(settings), tiers_of(settings), replaced_backends(settings)
+    replaced = {name for name, model in known.items() if model.backend in without_backend}
+    # A stand-in costs nothing, so the token limits of a tier must not stop a user who tries Hermes without a key.
     tiers = {
-        name: replace(tier, day_tokens=UNLIMITED_TOKENS, own_month_tokens=None) if waiting >= {*tier.chain} else tier
+        name: replace(tier, day_tokens=UNLIMITED_TOKENS, own_month_tokens=None) if replaced >= {*tier.chain} else tier
         for name, tier in tiers.items()
     }
     if settings.llm.stand_in is StandIn.SCRIPTED:
-        instead = DEFAULT_CATALOGUE.models[STAND_IN_MODEL]
+        stand_in = DEFAULT_CATALOGUE.models[STAND_IN_MODEL]
     else:
-        instead = known[LOCAL_STAND_IN_MODEL]
-        # A small model on this machine takes no tools; behind it the script does.
+        stand_in = known[LOCAL_STAND_IN_MODEL]
+        # The small model on this machine takes no tools; the script, which comes after it in the chain, does.
         tiers = {
-            name: replace(tier, chain=(*tier.chain, STAND_IN_MODEL)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()
+            name: replace(tier, chain=(*tier.chain, STAND_IN_MODEL)) if replaced & {*tier.chain} else tier for name, tier in tiers.items()
         }
     return ModelCatalogue(
-        tiers, {name: replace(instead, stands_for=model.id) if name in waiting else model for name, model in known.items()}
+        tiers, {name: replace(stand_in, stands_for=model.id) if name in replaced else model for name, model in known.items()}
     )
 
 
 def prices_from(settings: Settings) -> Prices:
-    """The prices of all models, by their ids. Those of the settings replace the known ones of the same id.
+    """Return the prices of all models, by model id. Prices of the settings replace the list prices of the same id.
 
-    What a stand-in answers is paid by the stand-in's own id, which costs nothing."""
+    Answers of a stand-in are priced by its own id, which costs nothing."""
     refuse_faults(settings)
     models, all_backends = models_of(settings), backends_of(settings)
     known = Prices(LIST_PRICES).models()
-    written = {models[name].id: prices_in_settings(models[name].id, said) for name, said in settings.models.items() if said.prices}
+    written = {models[name].id: prices_in_settings(models[name].id, entry) for name, entry in settings.models.items() if entry.prices}
     free = (
         {model.id for model in models.values() if backend_kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
     )
@@ -132,7 +132,7 @@ def prices_from(settings: Settings) -> Prices:
 
 
 def check_prices(catalogue: ModelCatalogue, prices: Prices, today: date) -> None:
-    """Refuse a chain with a model that has no price today."""
+    """Raise StartRefused if a chain has a model without a price today."""
     try:
         catalogue.refuse_unpriced(prices, today)
     except UnknownPrice as error:
@@ -140,16 +140,16 @@ def check_prices(catalogue: ModelCatalogue, prices: Prices, today: date) -> None
 
 
 def backends_from(settings: Settings, client: HttpClient) -> dict[str, Backend]:
-    """Every backend that can be asked, by name. The client stays the caller's."""
+    """Return every backend that can be asked, by name. The caller closes the client."""
     catalogue, found = catalogue_from(settings), backends_of(settings)
-    # A kind that this Hermes cannot build is refused where somebody chose it, and otherwise nobody misses it.
+    # A backend of a kind without a builder is refused if the settings name it or a chain uses it, and left out otherwise.
     chosen = {name for name in found if name in settings.backends or chosen_model_ids(name, settings, catalogue)}
-    able = [name for name in found if not reason_missing(name, found) and (backend_kind(found, name) in BUILDERS or name in chosen)]
-    return {name: build_backend(name, settings, catalogue, client) for name in able}
+    usable = [name for name in found if not reason_missing(name, found) and (backend_kind(found, name) in BUILDERS or name in chosen)]
+    return {name: build_backend(name, settings, catalogue, client) for name in usable}
 
 
 def missing_backends(settings: Settings) -> dict[str, str]:
-    """The backends that cannot be asked, by name, and why (`no key`). Only those that a model is at, or that are written down."""
+    """Return the backends that cannot be asked, by name, and why (`no key`). Only those that a model uses, or that the settings name."""
     used = {model.backend for model in models_of(settings).values()}
     found = backends_of(settings)
     reasons = {name: reason_missing(name, found) for name in found if name in used or name in settings.backends}
@@ -157,21 +157,21 @@ def missing_backends(settings: Settings) -> dict[str, str]:
 
 
 def replaced_backends(settings: Settings) -> dict[str, str]:
-    """The backends that another answers for, by name, and why they do not themselves. None in production: there a link without its
-    backend is skipped, because a made-up answer is worse than none."""
+    """Return the backends that a stand-in answers for, by name, and why they cannot answer. None in production: there the gateway skips a
+    model without its backend, because a made-up answer is worse than none."""
     if settings.environment is not Environment.DEVELOPMENT:
         return {}
     return missing_backends(settings)
 
 
 def stand_in_notice(settings: Settings) -> str:
-    """Say in one line, after "no key;", what answers instead of a missing backend, and whether its answers are training data."""
+    """Return half a sentence for after "no key;": which stand-in answers, and whether its answers are training data."""
     if settings.llm.stand_in is StandIn.SCRIPTED:
         return "scripted answers instead; its answers are not training data"
-    return "local answers instead, and scripted what needs tools; answers of scripted are not training data"
+    return "local answers instead, or scripted if a request needs tools; answers of scripted are not training data"
 
 
-# --- what Hermes knows, and laid over it what the settings say
+# --- the defaults, overridden by the settings
 
 
 def backends_of(settings: Settings) -> dict[str, BackendSettings]:
@@ -184,35 +184,35 @@ def backend_kind(backends: Mapping[str, BackendSettings], name: str) -> BackendK
 
 def models_of(settings: Settings) -> dict[str, ModelSpec]:
     found = backends_of(settings)
-    return {**DEFAULT_CATALOGUE.models, **{name: model_of(name, said, found) for name, said in settings.models.items()}}
+    return {**DEFAULT_CATALOGUE.models, **{name: model_of(name, entry, found) for name, entry in settings.models.items()}}
 
 
-def model_of(name: str, said: ModelSettings, backends: Mapping[str, BackendSettings]) -> ModelSpec:
-    """A model that is known, with what is said otherwise; or a new one."""
-    usual = DEFAULT_CATALOGUE.models.get(name)
-    backend = said.backend or (usual.backend if usual else "")
-    spoken = backend_kind(backends, backend)
-    if usual is None:
-        usual = ModelSpec(backend, name, DEFAULT_MAX_TOKENS, DEFAULT_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
-    can = {field.name: value for field in fields(Capabilities) if (value := getattr(said, field.name)) is not None}
-    return ModelSpec(backend, said.id or usual.id, said.max_tokens or usual.max_tokens, replace(usual.capabilities, **can))
+def model_of(name: str, entry: ModelSettings, backends: Mapping[str, BackendSettings]) -> ModelSpec:
+    """Return a model of the catalogue, overridden by its entry in the settings; or a new model."""
+    default = DEFAULT_CATALOGUE.models.get(name)
+    backend = entry.backend or (default.backend if default else "")
+    kind = backend_kind(backends, backend)
+    if default is None:
+        default = ModelSpec(backend, name, DEFAULT_MAX_TOKENS, DEFAULT_CAPABILITIES.get(kind, Capabilities()) if kind else Capabilities())
+    can = {field.name: value for field in fields(Capabilities) if (value := getattr(entry, field.name)) is not None}
+    return ModelSpec(backend, entry.id or default.id, entry.max_tokens or default.max_tokens, replace(default.capabilities, **can))
 
 
 def tiers_of(settings: Settings) -> dict[str, Tier]:
-    return {**DEFAULT_CATALOGUE.tiers, **{name: tier_of(name, said) for name, said in settings.tiers.items()}}
+    return {**DEFAULT_CATALOGUE.tiers, **{name: tier_of(name, entry) for name, entry in settings.tiers.items()}}
 
 
-def tier_of(name: str, said: TierSettings) -> Tier:
-    usual = DEFAULT_CATALOGUE.tiers.get(name, Tier((), 0))
-    day = usual.day_tokens if said.day_tokens is None else said.day_tokens
-    month = usual.own_month_tokens if said.month_tokens is None else said.month_tokens
-    return Tier(usual.chain if said.chain is None else said.chain, day, month)
+def tier_of(name: str, entry: TierSettings) -> Tier:
+    default = DEFAULT_CATALOGUE.tiers.get(name, Tier((), 0))
+    day = default.day_tokens if entry.day_tokens is None else entry.day_tokens
+    month = default.own_month_tokens if entry.month_tokens is None else entry.month_tokens
+    return Tier(default.chain if entry.chain is None else entry.chain, day, month)
 
 
-def prices_in_settings(model: str, said: ModelSettings) -> list[Price]:
+def prices_in_settings(model: str, entry: ModelSettings) -> list[Price]:
     return [
         Price(model, price.since or EARLIEST_DAY, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
-        for price in said.prices
+        for price in entry.prices
     ]
 
 
@@ -220,7 +220,7 @@ def rate_of(price: PriceSettings | LongPromptSettings) -> TokenRate:
     return TokenRate.usd(price.input, price.output, read=price.cache_read, write=price.cache_write, hour=price.cache_write_1h)
 
 
-# --- what cannot be
+# --- faults of the settings
 
 
 def refuse_faults(settings: Settings) -> None:
@@ -230,19 +230,19 @@ def refuse_faults(settings: Settings) -> None:
 
 
 def faults(settings: Settings) -> Iterator[str]:
-    """What names something that is not there, or leaves out what nobody else knows; one line for each."""
+    """Yield a line for each setting that names something unknown, and for each that is missing and has no default."""
     yield from model_faults(settings)
     yield from tier_faults(settings)
     yield from price_faults(settings)
 
 
 def model_faults(settings: Settings) -> Iterator[str]:
-    there = backends_of(settings)
+    known = backends_of(settings)
     for name, model in models_of(settings).items():
         if not model.backend:
-            yield f"models.{name}.backend is missing; expected one of {', '.join(there)}"
-        elif model.backend not in there:
-            yield f"models.{name}.backend: there is no backend {model.backend}; did you mean {nearest(model.backend, there)}?"
+            yield f"models.{name}.backend is missing; expected one of {', '.join(known)}"
+        elif model.backend not in known:
+            yield f"models.{name}.backend: there is no backend {model.backend}; did you mean {nearest(model.backend, known)}?"
 
 
 def tier_faults(settings: Settings) -> Iterator[str]:
@@ -255,18 +255,18 @@ def tier_faults(settings: Settings) -> Iterator[str]:
         for model in tier.chain:
             if model not in models:
                 yield f"tiers.{name}.chain: there is no model {model}; did you mean {nearest(model, models)}?"
-    if settings.door.tier not in tiers:
-        yield f"door.tier: there is no tier {settings.door.tier}; did you mean {nearest(settings.door.tier, tiers)}?"
+    if settings.completions.tier not in tiers:
+        yield f"completions.tier: there is no tier {settings.completions.tier}; did you mean {nearest(settings.completions.tier, tiers)}?"
 
 
 def price_faults(settings: Settings) -> Iterator[str]:
-    """A price is found by the model's id alone, so two models of one id have one price."""
+    """Yield a line for two models of one id with different prices: a price is found by the model's id alone."""
     first: dict[str, str] = {}
     models = models_of(settings)
-    for name, said in settings.models.items():
-        if said.prices:
+    for name, entry in settings.models.items():
+        if entry.prices:
             other = first.setdefault(models[name].id, name)
-            if settings.models[other].prices != said.prices:
+            if settings.models[other].prices != entry.prices:
                 yield f"models.{other} and models.{name} are one model, {models[name].id}, with two prices; expected one of them"
 
 
@@ -275,14 +275,14 @@ def price_faults(settings: Settings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """What is known of a backend that is to be built."""
+    """What a builder needs to make a backend."""
 
     name: str
     settings: BackendSettings
     client: HttpClient
     models: Mapping[str, Capabilities]
     needs: tuple[str, ...]
-    """The ids that a health check must find."""
+    """The model ids that a health check must find."""
     script: Path | None
 
     @property
@@ -293,43 +293,43 @@ class BackendSpec:
 Builder = Callable[[BackendSpec], Backend]
 
 
-def build_anthropic(order: BackendSpec) -> Backend:
-    url = order.settings.base_url or ANTHROPIC_URL
-    return AnthropicBackend(order.client, order.key or "", url, name=order.name, models=order.models, needs=order.needs)
+def build_anthropic(spec: BackendSpec) -> Backend:
+    url = spec.settings.base_url or ANTHROPIC_URL
+    return AnthropicBackend(spec.client, spec.key or "", url, name=spec.name, models=spec.models, needs=spec.needs)
 
 
 def chat_completions_builder(dialect: Dialect) -> Builder:
-    def build(order: BackendSpec) -> Backend:
-        url = order.settings.base_url or OPENAI_URL
-        return OpenAICompatibleBackend(order.client, url, order.key, order.name, dialect, models=order.models, needs=order.needs)
+    def build(spec: BackendSpec) -> Backend:
+        url = spec.settings.base_url or OPENAI_URL
+        return OpenAICompatibleBackend(spec.client, url, spec.key, spec.name, dialect, models=spec.models, needs=spec.needs)
 
     return build
 
 
-def build_ollama(order: BackendSpec) -> Backend:
-    url = order.settings.base_url or OLLAMA_URL
-    return OllamaBackend(order.client, url, name=order.name, api_key=order.key, models=order.models, needs=order.needs)
+def build_ollama(spec: BackendSpec) -> Backend:
+    url = spec.settings.base_url or OLLAMA_URL
+    return OllamaBackend(spec.client, url, name=spec.name, api_key=spec.key, models=spec.models, needs=spec.needs)
 
 
-def build_scripted(order: BackendSpec) -> Backend:
+def build_scripted(spec: BackendSpec) -> Backend:
     try:
-        script = Script.load(order.script) if order.script is not None else Script.default()
+        script = Script.load(spec.script) if spec.script is not None else Script.default()
     except BadScript as error:
         raise StartRefused(f"llm.script: {error}") from None
-    return ScriptedBackend(script, name=order.name, models=order.models)
+    return ScriptedBackend(script, name=spec.name, models=spec.models)
 
 
-def build_local(order: BackendSpec) -> Backend:
-    context = max((can.context for can in order.models.values() if can.context is not None), default=DEFAULT_LOCAL_CONTEXT_TOKENS)
-    return LocalBackend(order.settings.model_path, name=order.name, threads=order.settings.threads, context=context)
+def build_local(spec: BackendSpec) -> Backend:
+    context = max((can.context for can in spec.models.values() if can.context is not None), default=DEFAULT_LOCAL_CONTEXT_TOKENS)
+    return LocalBackend(spec.settings.model_path, name=spec.name, threads=spec.settings.threads, context=context)
 
 
-def build_claude_local(order: BackendSpec) -> Backend:
-    return ClaudeLocal(order.settings.command or ("claude",), name=order.name, cwd=order.settings.cwd, models=order.models)
+def build_claude_local(spec: BackendSpec) -> Backend:
+    return ClaudeLocal(spec.settings.command or ("claude",), name=spec.name, cwd=spec.settings.cwd, models=spec.models)
 
 
-def build_codex_local(order: BackendSpec) -> Backend:
-    return CodexLocal(order.settings.command or ("codex",), name=order.name, cwd=order.settings.cwd, models=order.models)
+def build_codex_local(spec: BackendSpec) -> Backend:
+    return CodexLocal(spec.settings.command or ("codex",), name=spec.name, cwd=spec.settings.cwd, models=spec.models)
 
 
 BUILDERS: Mapping[BackendKind, Builder] = {
@@ -345,30 +345,30 @@ BUILDERS: Mapping[BackendKind, Builder] = {
     BackendKind.CODEX_LOCAL: build_codex_local,
     BackendKind.LOCAL: build_local,
 }
-"""How a backend of each kind is made."""
+"""Makes a backend of each kind."""
 
 
 def build_backend(name: str, settings: Settings, catalogue: ModelCatalogue, client: HttpClient) -> Backend:
-    said = backends_of(settings)[name]
-    spoken = kind_of_backend(name, said)
-    if spoken is None:
+    entry = backends_of(settings)[name]
+    kind = kind_of_backend(name, entry)
+    if kind is None:
         raise StartRefused(f"backends.{name}.kind is missing; expected one of {', '.join(BackendKind)}")
-    order = BackendSpec(
-        name, said, client, catalogue.capabilities_of(name), chosen_model_ids(name, settings, catalogue), settings.llm.script
+    spec = BackendSpec(
+        name, entry, client, catalogue.capabilities_of(name), chosen_model_ids(name, settings, catalogue), settings.llm.script
     )
-    return BUILDERS[spoken](order)
+    return BUILDERS[kind](spec)
 
 
 def chosen_model_ids(backend: str, settings: Settings, catalogue: ModelCatalogue) -> tuple[str, ...]:
-    """The ids of the models of a backend that somebody chose: for a chain, or by writing them down."""
+    """Return the ids of a backend's models that a chain uses or the settings name."""
     names = {*settings.models, *(name for tier in catalogue.tiers.values() for name in tier.chain)}
     return tuple(dict.fromkeys(model.id for name, model in catalogue.models.items() if name in names and model.backend == backend))
 
 
 def reason_missing(name: str, backends: Mapping[str, BackendSettings]) -> str:
-    """Why a backend cannot be asked; nothing if it can."""
-    said, spoken = backends[name], backend_kind(backends, name)
-    elsewhere = said.base_url is not None and urlsplit(said.base_url).hostname != urlsplit(OPENAI_URL).hostname
-    if said.api_key is None and (spoken is BackendKind.ANTHROPIC or (spoken is BackendKind.OPENAI and not elsewhere)):
+    """Return why a backend cannot be asked; "" if it can."""
+    entry, kind = backends[name], backend_kind(backends, name)
+    is_elsewhere = entry.base_url is not None and urlsplit(entry.base_url).hostname != urlsplit(OPENAI_URL).hostname
+    if entry.api_key is None and (kind is BackendKind.ANTHROPIC or (kind is BackendKind.OPENAI and not is_elsewhere)):
         return "no key"
     return ""

@@ -1,7 +1,7 @@
-"""Finished rollouts as sessions of the store, beside their files: sealed as everything there is, and found by `hermes export --account`.
+"""Copies finished rollouts of a batch into the store, as sealed sessions that `hermes export --account` finds.
 
-The files are the truth. A rollout is copied when it is on disk, under a name of its own; copied twice it is there once. What was not copied
-before a crash, or was made before anybody asked for it, is copied when the run goes on."""
+The run's files stay the truth. A rollout is copied once it is on disk, under a name of its own, so a second copy of it changes nothing.
+Rollouts that were not copied, because of a crash or because the run began without a store, are copied when the run is resumed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from hermes.trajectories.batch.rollout import Rollout, RolloutEntry
 from hermes.trajectories.batch.run_folder import RunFolder
 
 STORED_FILE = "stored.jsonl"
-"""Which rollouts of a run were copied, and the sessions that have them."""
+"""The file that lists the copied rollouts of a run, with their sessions."""
 SET_ASIDE_REASON = "set aside by a batch run"
 
 
 class RolloutStore:
-    """The store of the settings, for one run."""
+    """The store of the settings, for the rollouts of one run."""
 
-    def __init__(self, ground: BatchServices, folder: RunFolder, *, account: str, user_id: UUID) -> None:
-        self._ground, self._folder, self._account, self._user_id = ground, folder, account, user_id
+    def __init__(self, services: BatchServices, folder: RunFolder, *, account: str, user_id: UUID) -> None:
+        self._services, self._folder, self._account, self._user_id = services, folder, account, user_id
 
     async def put(self, rollout: Rollout) -> None:
         """Copy a rollout; return when it is committed."""
         await self._copy(rollout.entry, rollout.graph)
 
     async def catch_up(self) -> None:
-        """Copy every rollout of the run that was not copied yet, and let nobody train on copies of those that were set aside since."""
+        """Copy the rollouts of the run that are not copied yet; exclude the copies of rollouts that were set aside since from training."""
         known = self._known()
         for placed in self._folder.read_index():
             if self._name(placed.entry) not in known:
@@ -42,24 +42,24 @@ class RolloutStore:
                 await self._exclude(UUID(known[self._name(entry)]))
 
     async def _exclude(self, session_id: UUID) -> None:
-        parts = self._ground.parts
-        async with self._ground.database.begin() as tx:
-            session = await parts.sessions.get(tx, session_id)
-            graph = await parts.graphs.load(tx, session_id)
-            fresh = [response for response in graph.responses() if not any("exclude" in note for note in response.annotations)]
-            for response in fresh:
+        adapters = self._services.adapters
+        async with self._services.database.begin() as tx:
+            session = await adapters.sessions.get(tx, session_id)
+            graph = await adapters.graphs.load(tx, session_id)
+            unmarked = [response for response in graph.responses() if not any("exclude" in note for note in response.annotations)]
+            for response in unmarked:
                 graph.annotate(response, exclude=SET_ASIDE_REASON)
-            if fresh:
-                await parts.graphs.save(tx, session_id, session.head, graph)
+            if unmarked:
+                await adapters.graphs.save(tx, session_id, session.head, graph)
 
     async def _copy(self, entry: RolloutEntry, source: MessageGraph) -> None:
-        parts, name = self._ground.parts, self._name(entry)
-        async with self._ground.database.begin() as tx:
-            found = await parts.chats.find_or_begin(tx, self._account, self._user_id, name, ())
-            graph = await parts.graphs.load(tx, found.session_id)
+        adapters, name = self._services.adapters, self._name(entry)
+        async with self._services.database.begin() as tx:
+            found = await adapters.chats.find_or_begin(tx, self._account, self._user_id, name, ())
+            graph = await adapters.graphs.load(tx, found.session_id)
             if not len(graph):
                 replay(source, graph)
-                await parts.graphs.save(tx, found.session_id, found.head, graph)
+                await adapters.graphs.save(tx, found.session_id, found.head, graph)
         with self._folder.file(STORED_FILE).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps([name, str(found.session_id)]) + "\n")
 
@@ -70,7 +70,7 @@ class RolloutStore:
         known: dict[str, str] = {}
         with suppress(FileNotFoundError), self._folder.file(STORED_FILE).open("rb") as lines:
             for line in lines:
-                with suppress(ValueError, TypeError):  # a torn line is a copy that is made once more, and is there once
+                with suppress(ValueError, TypeError):  # half a line, left by a crash: that rollout is copied again, which changes nothing
                     name, session = json.loads(line)
                     known[name] = session
         return known

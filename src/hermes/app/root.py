@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running Hermes out. The one module that knows which adapter stands behind which port.
+"""The composition root: turns settings into a running Hermes.
 
 async with open_hermes(settings) as hermes:
     await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
@@ -73,10 +73,10 @@ HOUSEKEEPING_INTERVAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Hermes:
-    """Everything, put together and ready."""
+    """All services of Hermes, connected and ready."""
 
     settings: Settings
-    parts: Adapters
+    adapters: Adapters
     database: Database
     redis: Redis
     keyring: Keyring
@@ -89,37 +89,37 @@ class Hermes:
     background_jobs: BackgroundJobs
     fleet: Fleet
     gateway: Gateway
-    door: ChatCompletions
-    lines: AccountChannels
+    completions: ChatCompletions
+    account_channels: AccountChannels
     post: PlatformClient
     inbound: InboundRouter
     receipts: ReceiptHandler
 
     @property
     def spend(self) -> GlobalSpend:
-        """The platform's money, and the kill switch."""
-        return self.parts.spend
+        """The money that all users together spend, and the kill switch."""
+        return self.adapters.spend
 
     @property
     def my_data(self) -> MyDataStores:
-        """Where people's data are."""
-        parts = self.parts
+        """The stores from which users see and erase their data."""
+        adapters = self.adapters
         return MyDataStores(
             transactions=self.database,
-            people=parts.people,
-            credits=parts.credits,
-            memories=parts.memories,
-            dreams=parts.dreams,
+            people=adapters.people,
+            credits=adapters.credits,
+            memories=adapters.memories,
+            dreams=adapters.dreams,
             souls=self.user_memory.souls,
-            eraser=ConversationEraser(parts.sessions, parts.graphs, parts.histories),
+            eraser=ConversationEraser(adapters.sessions, adapters.graphs, adapters.histories),
         )
 
     async def run_worker(self) -> None:
-        """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
+        """Work on turns and deliveries until cancelled, then finish those that have begun."""
         await self.prepare()
         stop_if_cancelled()
         work = self.settings.work
-        pace = WorkerOptions(
+        options = WorkerOptions(
             concurrency=work.concurrency,
             poll_s=work.poll_s,
             heartbeat_s=work.heartbeat_s,
@@ -127,36 +127,36 @@ class Hermes:
             sweep_s=work.sweep_s,
             drain_s=work.drain_s,
         )
-        clockwork = ChoreScheduler(self.database, self.parts.rota, self.background_jobs.chores)
-        # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
+        scheduler = ChoreScheduler(self.database, self.adapters.rota, self.background_jobs.chores)
+        # The pollers have a client of their own: each holds a connection while it waits for updates, and answers need theirs.
         async with open_platform_client(connections_per_host=0) as post:
-            polling = asyncio.create_task(TelegramPollers(self.lines, post, self.inbound).run(), name="polling")
+            polling = asyncio.create_task(TelegramPollers(self.account_channels, post, self.inbound).run(), name="polling")
             try:
-                await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
+                await self.work.run(self, options, Housekeeping(self, scheduler).sweep)
             finally:
                 await end_tasks(polling)
-                await clockwork.aclose()
+                await scheduler.aclose()
 
     async def prepare(self) -> None:
-        """Have at hand what the first message would wait for, and in development something to talk about."""
-        parts, tools = self.parts, self.settings.tools
+        """Load what the first message would have to wait for, and in development the sample venues, products and foods."""
+        adapters, tools = self.adapters, self.settings.tools
         if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
             try:
-                await load_samples(self.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
+                await load_samples(self.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
             except StoreUnavailable as error:
-                log.warning("tables_not_stocked", reason=str(error))
-        await preload(parts)
+                log.warning("samples_not_loaded", reason=str(error))
+        await preload(adapters)
 
     async def turn(self, turn_id: UUID) -> None:
-        """Drive a turn to its end."""
+        """Answer the message of a turn."""
         await self.turns.run(turn_id)
 
     async def delivery(self, conversation_id: UUID) -> None:
-        """Send what is due in a conversation."""
+        """Send the outbox messages of a conversation that are due."""
         await self.outbox_delivery.deliver(conversation_id)
 
     async def proactive(self, conversation_id: UUID) -> None:
-        """Write what Hermes said by itself into a conversation's history."""
+        """Write the proactive messages of a conversation into its history."""
         await self.background_jobs.proactive.record(conversation_id)
 
     async def memory(self, turn_id: UUID) -> None:
@@ -164,56 +164,56 @@ class Hermes:
         await self.background_jobs.learn_job.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
-        """How much waits where."""
+        """How many messages, sends and jobs wait in each queue."""
         async with self.database.begin() as tx:
-            sends = await self.parts.outbox.lengths(tx)
+            sends = await self.adapters.outbox.lengths(tx)
             return {
-                "inbox": await self.parts.inbox.waiting(tx),
-                "outbox": await self.parts.outbox.waiting(tx),
+                "inbox": await self.adapters.inbox.waiting(tx),
+                "outbox": await self.adapters.outbox.waiting(tx),
                 "failed_sends": sends.failed_sends,
                 "dead_letters": sends.dead_letters,
                 **await self.work.waiting(tx),
             }
 
     async def ping_redis(self) -> None:
-        """Ask Redis for a sign of life; raise what it raises."""
+        """Check that Redis answers; raise its error if not."""
         await self.redis.ping()
 
 
 class Housekeeping:
-    """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out; and
-    what is done by the clock."""
+    """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due, voids credit reserves and
+    drops idempotency keys that have expired, and tidies receipts."""
 
-    def __init__(self, hermes: Hermes, clockwork: ChoreScheduler | None = None) -> None:
-        self._hermes, self._clockwork = hermes, clockwork
+    def __init__(self, hermes: Hermes, scheduler: ChoreScheduler | None = None) -> None:
+        self._hermes, self._scheduler = hermes, scheduler
         self._next = 0.0
 
     async def sweep(self) -> None:
-        hermes, parts, settings = self._hermes, self._hermes.parts, self._hermes.settings
+        hermes, adapters, settings = self._hermes, self._hermes.adapters, self._hermes.settings
         async with hermes.database.begin() as tx:
-            for conversation_id in await parts.outbox.stranded_conversations(tx, settings.work.stalled_after_s):
+            for conversation_id in await adapters.outbox.stranded_conversations(tx, settings.work.stalled_after_s):
                 await hermes.work.defer_delivery(tx, conversation_id)
-        if self._clockwork is not None:
-            await self._clockwork.tick(SystemClock().now())
+        if self._scheduler is not None:
+            await self._scheduler.tick(SystemClock().now())
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + HOUSEKEEPING_INTERVAL_S
         async with hermes.database.begin() as tx:
-            await parts.credits.expire(tx, settings.credits.reserve_ttl_s)
-            await parts.idempotency_keys.clean(tx)
+            await adapters.credits.expire(tx, settings.credits.reserve_ttl_s)
+            await adapters.idempotency_keys.clean(tx)
         await hermes.receipts.tidy()
 
 
-def no_adjustment(parts: Adapters) -> Adapters:
-    return parts
+def no_adjustment(adapters: Adapters) -> Adapters:
+    return adapters
 
 
 @asynccontextmanager
 async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment) -> AsyncIterator[Hermes]:
-    """Put Hermes together on its stores, and take it apart again at the end of the block.
+    """Connect Hermes to its stores and services, and close them at the end of the block.
 
-    Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused,
-    or StoreUnavailable when PostgreSQL cannot be reached. Redis may be away: it is only speed."""
+    Starts the embedded stores if the settings have no addresses, and brings the schema up to date. Raises StartRefused,
+    or StoreUnavailable when PostgreSQL cannot be reached. Hermes starts without Redis too, and is slower then."""
     async with AsyncExitStack() as stack:
         pool = settings.database
         addresses, database, keyring = await stack.enter_async_context(
@@ -223,7 +223,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
         replies = RedisAnswerSignals(client)
-        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
+        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # `hermes` is bound further down
         stack.push_async_callback(replies.aclose)
         alerts = LogAlerts(metrics)
         batch = ScriptBatch(client)
@@ -233,21 +233,27 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         stack.push_async_callback(http.aclose)
         web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
         stack.push_async_callback(web.aclose)
-        parts = adjust(
+        adapters = adjust(
             adapters_from(
                 settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
             )
         )
-        models = await stack.enter_async_context(open_models(settings, model_adapters(parts), database, metrics, http))
-        lines = AccountChannels(parts.channel_accounts, database)
-        await stack.enter_async_context(follow_accounts(lines))
+        models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
+        account_channels = AccountChannels(adapters.channel_accounts, database)
+        await stack.enter_async_context(follow_accounts(account_channels))
         post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
-            channels=lines, files=post, web=parts.web, max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s
+            channels=account_channels,
+            files=post,
+            web=adapters.web,
+            max_bytes=settings.images.max_bytes,
+            timeout_s=settings.images.timeout_s,
         )
-        held = OpenResources(database=database, redis=client, keyring=keyring, work=work, metrics=metrics, lines=lines, post=post)
-        answering = await stack.enter_async_context(open_answer_services(settings, parts, database, metrics, files))
-        hermes = assemble_hermes(settings, parts, held, models, answering)
+        resources = OpenResources(
+            database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
+        )
+        answer_services = await stack.enter_async_context(open_answer_services(settings, adapters, database, metrics, files))
+        hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
 
 
@@ -255,7 +261,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
 async def open_database_and_keys(
     settings: Settings, *, pool_min: int, pool_max: int
 ) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
-    """The addresses of the stores, the database with its schema up to date, and the keys to what is in it. Raises StartRefused."""
+    """Yield the addresses of the stores, the database with its schema up to date, and the keyring of its data. Raises StartRefused."""
     home, limits = home_of(settings), settings.database
     try:
         keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
@@ -280,78 +286,82 @@ async def open_database_and_keys(
         yield addresses, database, keyring
 
 
-def model_adapters(parts: Adapters) -> ModelAdapters:
-    return ModelAdapters(**{field.name: getattr(parts, field.name) for field in fields(ModelAdapters)})
+def model_adapters(adapters: Adapters) -> ModelAdapters:
+    return ModelAdapters(**{field.name: getattr(adapters, field.name) for field in fields(ModelAdapters)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenResources:
-    """What is open for as long as Hermes is."""
+    """The connections and helpers that stay open as long as Hermes does."""
 
     database: Database
     redis: Redis
     keyring: Keyring
     work: PostgresJobQueue
     metrics: Metrics
-    lines: AccountChannels
+    account_channels: AccountChannels
     post: PlatformClient
 
 
-def assemble_hermes(settings: Settings, parts: Adapters, held: OpenResources, models: ModelServices, answering: AnswerServices) -> Hermes:
-    joining = JoinWindow(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
+def assemble_hermes(
+    settings: Settings, adapters: Adapters, resources: OpenResources, models: ModelServices, answer_services: AnswerServices
+) -> Hermes:
+    join_window = JoinWindow(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
     intake = Intake(
-        transactions=held.database,
-        people=parts.people,
-        credits=parts.credits,
-        inbox=parts.inbox,
-        work=held.work,
-        idempotency_keys=parts.idempotency_keys,
+        transactions=resources.database,
+        people=adapters.people,
+        credits=adapters.credits,
+        inbox=adapters.inbox,
+        work=resources.work,
+        idempotency_keys=adapters.idempotency_keys,
         signup_grant=settings.credits.signup_grant,
-        join_window=joining,
+        join_window=join_window,
     )
-    dispatch = channel_sender_from(settings.delivery, parts, held.lines, held.post, held.metrics)
-    courier = OutboxDelivery(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SEND_PLATFORMS, dispatch))
-    feedback = Feedback(transactions=held.database, tracking=parts.outbox.tracking, graphs=parts.graphs)
-    receipts = receipts_from(parts, held.database, held.metrics)
+    channel_sender = channel_sender_from(settings.delivery, adapters, resources.account_channels, resources.post, resources.metrics)
+    outbox_delivery = OutboxDelivery(
+        resources.database, adapters.outbox, adapters.replies, senders=dict.fromkeys(SEND_PLATFORMS, channel_sender)
+    )
+    feedback = Feedback(transactions=resources.database, tracking=adapters.outbox.tracking, graphs=adapters.graphs)
+    receipts = receipts_from(adapters, resources.database, resources.metrics)
     services = services_from(
         settings,
-        parts,
-        transactions=held.database,
-        work=held.work,
-        courier=courier,
+        adapters,
+        transactions=resources.database,
+        work=resources.work,
+        outbox_delivery=outbox_delivery,
         fleet=models.fleet,
-        models=parts.models or models.gateway,
-        answering=answering,
-        typing=TypingIndicator(channels=held.lines, post=held.post),
-        metrics=held.metrics,
+        models=adapters.models or models.gateway,
+        answer_services=answer_services,
+        typing=TypingIndicator(channels=resources.account_channels, post=resources.post),
+        metrics=resources.metrics,
         compaction=compaction_policy_from(settings.history, models.catalogue),
     )
-    turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
+    turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), join_window)
     return Hermes(
         settings,
-        parts,
-        held.database,
-        held.redis,
-        held.keyring,
-        held.work,
-        held.metrics,
+        adapters,
+        resources.database,
+        resources.redis,
+        resources.keyring,
+        resources.work,
+        resources.metrics,
         intake,
         turns,
-        courier,
-        answering.user_memory,
-        background_jobs_from(settings, parts, services, models, mind=answering.user_memory, work=held.work),
+        outbox_delivery,
+        answer_services.user_memory,
+        background_jobs_from(settings, adapters, services, models, user_memory=answer_services.user_memory, work=resources.work),
         fleet=models.fleet,
         gateway=models.gateway,
-        door=models.door,
-        lines=held.lines,
-        post=held.post,
-        inbound=InboundRouter(intake, receipts, feedback, held.metrics),
+        completions=models.completions,
+        account_channels=resources.account_channels,
+        post=resources.post,
+        inbound=InboundRouter(intake, receipts, feedback, resources.metrics),
         receipts=receipts,
     )
 
 
 async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:
-    """Do not start with master keys that cannot open what is there: every message would fail, one by one."""
+    """Raise StartRefused if data is sealed under master keys that are not set: each message of those users would fail."""
     async with database.begin() as tx:
         missing = await keyring.missing_masters(tx)
     if missing:
@@ -361,23 +371,25 @@ async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> No
 
 @asynccontextmanager
 async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
-    """The addresses of both stores, as long as the block lasts; what has none in the settings is started here. Raises StartRefused."""
+    """Yield the addresses of both stores. A store without an address in the settings runs embedded, for as long as the block lasts. Raises
+    StartRefused."""
     check_addresses(settings)
     if settings.database_url is not None and settings.redis_url is not None:
         yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
         return
-    held = await start_embedded_stores(home)
+    lease = await start_embedded_stores(home)
     try:
         yield embedded.StoreUrls(
-            settings.database_url.reveal() if settings.database_url else held.stores.database_url,
-            settings.redis_url.reveal() if settings.redis_url else held.stores.redis_url,
+            settings.database_url.reveal() if settings.database_url else lease.stores.database_url,
+            settings.redis_url.reveal() if settings.redis_url else lease.stores.redis_url,
         )
     finally:
-        await asyncio.shield(asyncio.to_thread(held.release))
+        await asyncio.shield(asyncio.to_thread(lease.release))
 
 
 async def start_embedded_stores(home: Path) -> embedded.ServerLease:
-    """Start the embedded stores. Whoever is told to stop meanwhile lets them come up first: a lease that nobody holds stops nothing."""
+    """Start the embedded stores. A task that is cancelled meanwhile waits for the start and releases the lease: a lease that is never
+    released keeps the stores running."""
     starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
     try:
         return await asyncio.shield(starting)
@@ -390,7 +402,7 @@ async def start_embedded_stores(home: Path) -> embedded.ServerLease:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Refuse what is no address, without showing it: it may hold a password."""
+    """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
     if settings.database_url is not None:
         try:
             psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
@@ -405,7 +417,7 @@ def check_addresses(settings: Settings) -> None:
 
 
 def redis_client(url: str, settings: Settings) -> Redis:
-    """A client that says quickly when Redis is away. Without retries: whoever asks has something better to do than to wait."""
+    """Return a client that fails quickly when Redis is away. It does not retry: its callers go on without Redis instead of waiting."""
     return Redis.from_url(
         url,
         socket_timeout=settings.redis.timeout_s,

@@ -1,4 +1,4 @@
-"""Put together what answers a message: the soul and its memory, the tools, and around them the ten steps."""
+"""Build what answers a message: the soul and its memory, the tools, and the services of the ten steps."""
 
 from __future__ import annotations
 
@@ -44,16 +44,14 @@ from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
 
 MCP_MODULE = "hermes.tools.mcp"
-"""A plugin: its SDK takes most of a second to load, and few have a server."""
-
-
+"""Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
 EXTRA_WAIT_S = 30.0
-"""More than the gateway's own deadlines add up to."""
+"""Added to the gateway's own deadlines, so that the gateway always ends a call before a step does."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """What Hermes knows of its users, and what learns it."""
+    """What Hermes knows about its users, and the parts that learn and forget it."""
 
     souls: SoulLoader
     recall: Recall
@@ -63,7 +61,7 @@ class UserMemory:
 
 @dataclass(frozen=True, slots=True)
 class AnswerServices:
-    """What a message is answered with, beside a model."""
+    """What a message is answered with, besides a model."""
 
     user_memory: UserMemory
     tools: Toolbox
@@ -72,47 +70,47 @@ class AnswerServices:
 
 @asynccontextmanager
 async def open_answer_services(
-    settings: Settings, parts: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
+    settings: Settings, adapters: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
 ) -> AsyncIterator[AnswerServices]:
-    """Open soul and tools for as long as the block lasts."""
-    mind = user_memory_from(parts, transactions, metrics)
-    async with open_mcp_tools(settings) as further:
-        pictures = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-        yield AnswerServices(mind, toolbox_from(settings, parts, transactions, mind, further), pictures)
+    """Open soul, tools and images for as long as the block lasts."""
+    user_memory = user_memory_from(adapters, transactions, metrics)
+    async with open_mcp_tools(settings) as mcp_tools:
+        images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
+        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
 
 
-def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
+def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
     recall = Recall(
         transactions,
-        parts.memories,
-        parts.embeddings,
+        adapters.memories,
+        adapters.embeddings,
         is_trivial=is_trivial,
         count_skipped=metrics.recall_skipped.inc,
     )
     souls = SoulLoader(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        past=parts.past_messages,
-        bases=parts.bases,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        past=adapters.past_messages,
+        bases=adapters.bases,
         recall=recall,
-        alerts=parts.alerts,
+        alerts=adapters.alerts,
         sanitize=sanitize_memory_value,
     )
-    eraser = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
+    eraser = ConversationEraser(adapters.sessions, adapters.graphs, adapters.histories)
     forgetting = MemoryEraser(
         transactions=transactions,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        embeddings=parts.embeddings,
+        memories=adapters.memories,
+        dreams=adapters.dreams,
+        embeddings=adapters.embeddings,
         souls=souls,
-        past=parts.past_messages,
+        past=adapters.past_messages,
         eraser=eraser,
     )
     writer = MemoryWriter(
         transactions=transactions,
-        memories=parts.memories,
-        embeddings=parts.embeddings,
+        memories=adapters.memories,
+        embeddings=adapters.embeddings,
         souls=souls,
         sanitize=sanitize_memory_value,
         is_trivial=is_trivial,
@@ -122,39 +120,41 @@ def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metri
     return UserMemory(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
 
 
-def toolbox_from(settings: Settings, parts: Adapters, transactions: Transactions, mind: UserMemory, further: ToolSource) -> Toolbox:
+def toolbox_from(
+    settings: Settings, adapters: Adapters, transactions: Transactions, user_memory: UserMemory, mcp_tools: ToolSource
+) -> Toolbox:
     concierge = Concierge(
-        venues=parts.venues,
-        bookings=parts.bookings,
-        reminders=parts.reminders,
-        products=parts.products,
-        watchers=parts.watchers,
-        nutrition=parts.nutrition,
-        orders=parts.orders,
-        notebook=mind.notebook,
+        venues=adapters.venues,
+        bookings=adapters.bookings,
+        reminders=adapters.reminders,
+        products=adapters.products,
+        watchers=adapters.watchers,
+        nutrition=adapters.nutrition,
+        orders=adapters.orders,
+        notebook=user_memory.notebook,
     )
     return Toolbox(
         own=concierge_tools(concierge),
         gate_=Gate(),
         transactions=transactions,
-        outcomes=parts.outcomes,
-        offers=parts.offers,
+        outcomes=adapters.outcomes,
+        offers=adapters.offers,
         scan=scan,
-        further=further,
+        further=mcp_tools,
         timeout_s=settings.tools.timeout_s,
     )
 
 
 @asynccontextmanager
 async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
-    """The tools of the MCP servers, for as long as the block lasts."""
+    """Connect to the MCP servers of the settings for as long as the block lasts; yield their tools."""
     if not settings.mcp:
         yield no_more_tools
         return
     mcp = import_module(MCP_MODULE)
     servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
-    async with mcp.open_servers(servers, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
-        yield opened.tools
+    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+        yield connected.tools
 
 
 def mcp_server_options(server: McpSettings) -> dict[str, Any]:
@@ -170,19 +170,19 @@ def mcp_server_options(server: McpSettings) -> dict[str, Any]:
 
 def services_from(
     settings: Settings,
-    parts: Adapters,
+    adapters: Adapters,
     *,
     transactions: Transactions,
     work: JobQueue,
-    courier: OutboxDelivery,
+    outbox_delivery: OutboxDelivery,
     fleet: Fleet,
     models: Models,
-    answering: AnswerServices,
+    answer_services: AnswerServices,
     typing: TypingIndicator,
     metrics: Metrics,
     compaction: CompactionPolicy | None = None,
 ) -> Services:
-    """Everything around the ten steps."""
+    """Return everything that the ten steps need."""
 
     async def learn(tx: Transaction, claim: Claim) -> None:
         text = claim.envelope.event.text
@@ -193,20 +193,20 @@ def services_from(
     model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
     return Services(
         transactions=transactions,
-        people=parts.people,
-        credits=parts.credits,
-        inbox=parts.inbox,
-        sessions=parts.sessions,
-        histories=parts.histories,
-        graphs=parts.graphs,
-        journal=parts.journal,
-        interactions=parts.interactions,
-        outbox_delivery=courier,
-        souls=answering.user_memory.souls,
-        images=answering.images,
-        tools=answering.tools,
+        people=adapters.people,
+        credits=adapters.credits,
+        inbox=adapters.inbox,
+        sessions=adapters.sessions,
+        histories=adapters.histories,
+        graphs=adapters.graphs,
+        journal=adapters.journal,
+        interactions=adapters.interactions,
+        outbox_delivery=outbox_delivery,
+        souls=answer_services.user_memory.souls,
+        images=answer_services.images,
+        tools=answer_services.tools,
         models=models,
-        alerts=parts.alerts,
+        alerts=adapters.alerts,
         clock=SystemClock(),
         agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
         languages=UserLanguages(),
@@ -217,14 +217,14 @@ def services_from(
         typing=typing.show_during,
         compaction=compaction,
         per_minute=settings.inbox.per_minute,
-        charges_copies=settings.credits.charge_cached,
+        charges_cached=settings.credits.charge_cached,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )
 
 
-async def preload(parts: Adapters) -> None:
-    """Load what the first message would wait for: vocabularies, and the model for vectors."""
+async def preload(adapters: Adapters) -> None:
+    """Load what the first message would have to wait for: the word lists, and the embeddings model."""
     await asyncio.to_thread(language.load_language_model)
     await asyncio.to_thread(sanitize.load_word_lists)
     with suppress(EmbeddingsUnavailable):
-        await parts.embeddings.embed(["hello"])
+        await adapters.embeddings.embed(["hello"])

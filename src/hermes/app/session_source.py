@@ -1,8 +1,8 @@
-"""What a store holds, as sessions to export. Needs neither models nor workers, and a Hermes that runs on the store is not disturbed.
+"""Reads the sessions of a store for an export. Needs neither models nor workers, and does not disturb a Hermes that runs on the store.
 
-async with open_stored(settings) as stored:
-    for session_id in await stored.find(Wanted(account="bali")):
-        session = await stored.read(session_id)
+async with open_session_source(settings) as source:
+    for session_id in await source.find(SessionQuery(account="bali")):
+        session = await source.read(session_id)
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from hermes.trajectories.source import ExportSession, check_session
 
 @dataclass(frozen=True, slots=True)
 class SessionSource:
-    """The sessions of a store. Every call is a transaction of its own, so that nothing is held however long an export takes."""
+    """The sessions of a store. Every call is a transaction of its own, so that a long export holds no locks."""
 
     transactions: Transactions
     sessions: Sessions
     graphs: Graphs
 
-    async def find(self, wanted: SessionQuery) -> Sequence[UUID]:
-        """Return the sessions that are wanted, in the order of their beginning; raise NotThere as Sessions.find does."""
+    async def find(self, query: SessionQuery) -> Sequence[UUID]:
+        """Return the ids of the sessions, the oldest first; raise NotFound as Sessions.find does."""
         async with self.transactions.begin() as tx:
-            return await self.sessions.find(tx, wanted)
+            return await self.sessions.find(tx, query)
 
     async def read(self, session_id: UUID) -> ExportSession | SourceError:
-        """Return one session under its id, as it is now; a SourceError in its place if it is not what was stored once.
+        """Return one session as it is now; a SourceError in its place if its data is damaged.
 
-        Where somebody who spoke in it does not allow training, now, every response says so: `consent` is annotated as false, on this
-        copy alone. Raises NotThere, and Forgotten when the one was deleted for whom it is sealed."""
+        If one of its speakers does not allow training now, every response of the returned copy is annotated with `consent` false. Raises
+        NotFound, and UserErased if the session's owner was deleted."""
         name = str(session_id)
         try:
             async with self.transactions.begin() as tx:
-                # Whether somebody was deleted is asked first: their key may still be in this process.
+                # First, because it notices a deleted owner: the owner's key may still be cached in this process.
                 may_train = await self.sessions.may_train(tx, session_id)
                 graph = await self.graphs.load(tx, session_id)
-            session = check_session(name, graph, f"session {name}", size=1)  # opens every seal, some of which were still closed
+            session = check_session(name, graph, f"session {name}", size=1)  # reads every message, so it opens every seal
         except (SealError, DataDamaged) as error:
             return SourceError(f"session {name}", str(error))
         if not may_train:
@@ -59,14 +59,14 @@ class SessionSource:
 
 
 def forbid_training(graph: MessageGraph) -> None:
-    """Note on every response that nobody may train on it."""
+    """Annotate every response: its speakers do not allow training."""
     for response in graph.responses():
         graph.annotate(response, consent=False)
 
 
 @asynccontextmanager
 async def open_session_source(settings: Settings) -> AsyncIterator[SessionSource]:
-    """Open the store that the settings name, as long as the block lasts. Starts the embedded stores if they do not run.
+    """Open the store of the settings for as long as the block lasts. Starts the embedded stores if they do not run.
 
     Brings the schema up to date. Raises StartRefused, or StoreUnavailable when PostgreSQL cannot be reached."""
     async with open_database_and_keys(settings, pool_min=1, pool_max=1) as (_, database, keyring):

@@ -1,11 +1,11 @@
-"""Toolsets for batches out of what Hermes has: the concierge's tools, the MCP servers of the settings, and Python modules.
+"""The toolsets that a batch can use: the concierge's tools, the MCP servers of the settings, and Python modules.
 
-    concierge         the tools that people get, on the tables of the store
+    concierge         the tools that users get, on the tables of the store
     mcp, mcp:NAME     the tools of all MCP servers of the settings, or of one
-    module, module:x  tools of one's own
+    module, module:x  the operator's own Python tools
 
-The tools of Hermes work for a user. Each rollout has one of its own, who is forgotten when it ends: so no rollout sees another one's
-bookings, and none of them stay."""
+The tools of Hermes work for a user. Each rollout gets a user of its own, who is erased when the rollout ends. So no rollout sees the
+bookings of another one, and none of them stay."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from hermes.app.batch_model import BatchServices
 from hermes.app.home import StartRefused
 from hermes.app.router import MCP_MODULE, mcp_server_options, toolbox_from, user_memory_from
 from hermes.config import Environment, Settings, nearest
-from hermes.ports.tools import ToolCall as Wish
-from hermes.ports.tools import ToolUser
+from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import UserState
 from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox, no_more_tools
@@ -37,11 +36,11 @@ from hermes.turn import Platform
 
 CONCIERGE_TOOLSET, MCP_TOOLSET = "concierge", "mcp"
 READY_TIMEOUT_S = 15.0
-"""How long MCP servers have to come up; a rollout without the tools that it was promised would be another one."""
+"""How long MCP servers may take to start. Without all of its tools, a rollout would not be the one that was ordered."""
 
 
 def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
-    """Those of the toolsets that are Python modules, by name. Raises SettingsError."""
+    """Return those of the toolsets that are Python modules, by name. Raises TrajectorySettingsError."""
     found: dict[str, Toolset] = {}
     for name in names:
         if not is_builtin_toolset(name):
@@ -60,75 +59,75 @@ def refuse_unknown_servers(settings: Settings, names: Sequence[str]) -> None:
     """Raise StartRefused for an MCP server that the settings do not have."""
     for name in names:
         if name == MCP_TOOLSET and not settings.mcp:
-            raise StartRefused("--tools mcp: the settings name no MCP server; write one down as [mcp.NAME]")
+            raise StartRefused("--tools mcp: the settings name no MCP server; add one as [mcp.NAME]")
         server = name.removeprefix(f"{MCP_TOOLSET}:")
         if name.startswith(f"{MCP_TOOLSET}:") and server not in settings.mcp:
-            hint = f"did you mean {nearest(server, settings.mcp)}?" if settings.mcp else "write it down as [mcp.NAME]"
+            hint = f"did you mean {nearest(server, settings.mcp)}?" if settings.mcp else "add it as [mcp.NAME]"
             raise StartRefused(f"--tools {name}: the settings name no such MCP server; {hint}")
 
 
 @asynccontextmanager
-async def open_toolsets(ground: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
-    """Have all toolsets ready for as long as the block lasts, by name. Raises StartRefused and SettingsError."""
-    refuse_unknown_servers(ground.settings, names)
+async def open_toolsets(services: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
+    """Keep all toolsets ready for as long as the block lasts, by name. Raises StartRefused and TrajectorySettingsError."""
+    refuse_unknown_servers(services.settings, names)
     found = python_toolsets(names)
     async with AsyncExitStack() as stack:
         if CONCIERGE_TOOLSET in names:
-            found[CONCIERGE_TOOLSET] = await concierge_toolset(ground, account)
-        asked = [name for name in names if name == MCP_TOOLSET or name.startswith(f"{MCP_TOOLSET}:")]
-        if asked:
-            found |= await stack.enter_async_context(open_mcp_toolsets(ground, asked, account))
+            found[CONCIERGE_TOOLSET] = await concierge_toolset(services, account)
+        mcp_names = [name for name in names if name == MCP_TOOLSET or name.startswith(f"{MCP_TOOLSET}:")]
+        if mcp_names:
+            found |= await stack.enter_async_context(open_mcp_toolsets(services, mcp_names, account))
         yield {name: found[name] for name in names}
 
 
-async def concierge_toolset(ground: BatchServices, account: str) -> Toolset:
-    """The concierge's tools; in development with something on their tables, as in a running Hermes."""
-    settings, parts = ground.settings, ground.parts
+async def concierge_toolset(services: BatchServices, account: str) -> Toolset:
+    """Return the concierge's tools; in development with the sample data, as in a running Hermes."""
+    settings, adapters = services.settings, services.adapters
     if settings.tools.sample or (settings.tools.sample is None and settings.environment is Environment.DEVELOPMENT):
-        await load_samples(ground.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
-    return UserToolset(CONCIERGE_TOOLSET, ground, account, toolbox_without_servers(ground))
+        await load_samples(services.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
+    return UserToolset(CONCIERGE_TOOLSET, services, account, toolbox_without_servers(services))
 
 
 @asynccontextmanager
-async def open_mcp_toolsets(ground: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
-    """The tools of MCP servers. Raises StartRefused for one that has none to offer in time."""
-    settings, mcp = ground.settings, import_module(MCP_MODULE)
-    wanted = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
-    known = [mcp.McpServer(name=name, **mcp_server_options(settings.mcp[name])) for name in wanted]
-    async with mcp.open_servers(known, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
-        await opened.ready(within_s=READY_TIMEOUT_S)
-        away = [connection.server.name for connection in opened.connections if not connection.tools]
-        if away:
+async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
+    """Connect to MCP servers and yield their tools. Raises StartRefused for a server that offers no tools in time."""
+    settings, mcp = services.settings, import_module(MCP_MODULE)
+    server_names = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
+    servers = [mcp.McpServer(name=name, **mcp_server_options(settings.mcp[name])) for name in server_names]
+    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+        await connected.ready(within_s=READY_TIMEOUT_S)
+        empty = [connection.server.name for connection in connected.connections if not connection.tools]
+        if empty:
             raise StartRefused(
-                f"the MCP server {away[0]} offers no tools, or did not come up within {READY_TIMEOUT_S:g} s; see [mcp.{away[0]}]"
+                f"the MCP server {empty[0]} offers no tools, or did not start within {READY_TIMEOUT_S:g} s; see [mcp.{empty[0]}]"
             )
 
-        def of(name: str) -> Callable[[], Sequence[Tool]]:
+        def tools_of(name: str) -> Callable[[], Sequence[Tool]]:
             only = name.removeprefix(f"{MCP_TOOLSET}:")
-            return lambda: [tool for each in opened.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
+            return lambda: [tool for each in connected.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
 
-        box = replace(toolbox_without_servers(ground), own=())
-        yield {name: UserToolset(name, ground, account, replace(box, further=of(name))) for name in names}
+        box = replace(toolbox_without_servers(services), own=())
+        yield {name: UserToolset(name, services, account, replace(box, further=tools_of(name))) for name in names}
 
 
-def toolbox_without_servers(ground: BatchServices) -> Toolbox:
-    """The toolbox that people's messages are answered with, without servers."""
-    mind = user_memory_from(ground.parts, ground.database, ground.metrics)
-    return toolbox_from(ground.settings, ground.parts, ground.database, mind, no_more_tools)
+def toolbox_without_servers(services: BatchServices) -> Toolbox:
+    """Return the toolbox that messages of users are answered with, without the tools of MCP servers."""
+    user_memory = user_memory_from(services.adapters, services.database, services.metrics)
+    return toolbox_from(services.settings, services.adapters, services.database, user_memory, no_more_tools)
 
 
 @dataclass(frozen=True, slots=True)
 class UserToolset:
-    """Tools that work for a user."""
+    """Tools that work for a user: each rollout gets a new one."""
 
     name: str
-    ground: BatchServices
+    services: BatchServices
     account: str
     box: Toolbox
 
     @asynccontextmanager
     async def open(self, context: RolloutContext) -> AsyncIterator[RolloutTools]:
-        people, database, turn = self.ground.parts.people, self.ground.database, uuid4()
+        people, database, turn = self.services.adapters.people, self.services.database, uuid4()
         async with database.begin() as tx:
             user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
         try:
@@ -138,24 +137,24 @@ class UserToolset:
             await asyncio.shield(self._forget(user.id))
 
     async def _forget(self, user_id: Any) -> None:
-        async with self.ground.database.begin() as tx:
-            await self.ground.parts.people.forget(tx, user_id)
+        async with self.services.database.begin() as tx:
+            await self.services.adapters.people.forget(tx, user_id)
 
 
 class UserTools:
     """The tools of one rollout."""
 
     def __init__(self, box: Toolbox, user: ToolUser) -> None:
-        self._box, self._user, self._places = box, user, count()
+        self._box, self._user, self._indexes = box, user, count()
         self.schemas = [tool.schema for tool in (*box.own, *box.further())]
 
     async def run(self, call: BatchToolCall) -> str:
-        done = await self._box.run(Wish(call.id, call.name, call.text), next(self._places), self._user)
+        done = await self._box.run(ToolCall(call.id, call.name, call.text), next(self._indexes), self._user)
         if done.is_error:
             raise ToolFailed(done.text.removeprefix("Error: "))
         return done.text
 
 
-def _text_field(row: Mapping[str, Any], name: str, usual: str) -> str:
+def _text_field(row: Mapping[str, Any], name: str, default: str) -> str:
     value = row.get(name)
-    return value if isinstance(value, str) and value else usual
+    return value if isinstance(value, str) and value else default

@@ -58,7 +58,7 @@ def batch_command(
     *,
     model: Annotated[
         str | None,
-        typer.Option(help="A model of the settings.", show_default="the first of the door's tier", rich_help_panel=SAMPLED),
+        typer.Option(help="A model of the settings.", show_default="the first of completions.tier", rich_help_panel=SAMPLED),
     ] = None,
     rollouts: Annotated[int, typer.Option("--rollouts", "-n", min=1, help="Rollouts for each prompt.", rich_help_panel=SAMPLED)] = 1,
     temperature: Annotated[float | None, typer.Option(min=0.0, rich_help_panel=SAMPLED, show_default="the model's own")] = None,
@@ -121,7 +121,7 @@ def batch_command(
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one rollout, all in all.", rich_help_panel=PACE)] = 600.0,
     call_timeout: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Seconds for one answer of the model.", show_default="door.deadline_s", rich_help_panel=PACE),
+        typer.Option(min=0.001, help="Seconds for one answer of the model.", show_default="completions.deadline_s", rich_help_panel=PACE),
     ] = None,
     tool_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call of a tool.", rich_help_panel=PACE)] = 60.0,
     verify_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one score.", rich_help_panel=PACE)] = 60.0,
@@ -176,7 +176,7 @@ def batch_command(
     try:
         found = read_distribution(distribution, tools or ()) if distribution is not None else all_toolsets(tools or ())
         recipe = BatchRecipe(
-            model=model or tiers_of(settings)[settings.door.tier].chain[0],
+            model=model or tiers_of(settings)[settings.completions.tier].chain[0],
             seed=seed,
             is_seeded=not is_unseeded,
             sampling=parse_sampling(sampling or (), temperature=temperature, top_p=top_p),

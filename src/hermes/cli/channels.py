@@ -153,7 +153,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     async def read(hermes: Hermes) -> list[ChannelAccount]:
         async with hermes.database.begin() as tx:
-            return list(await hermes.parts.channel_accounts.list(tx))
+            return list(await hermes.adapters.channel_accounts.list(tx))
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -181,7 +181,7 @@ def show_sent(
 
     async def read(hermes: Hermes) -> list[SentMessage]:
         async with hermes.database.begin() as tx:
-            return list(await hermes.parts.outbox.tracking.newest(tx, account=name, limit=limit))
+            return list(await hermes.adapters.outbox.tracking.newest(tx, account=name, limit=limit))
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -212,7 +212,7 @@ def remove(
 
     async def forget(hermes: Hermes) -> bool:
         async with hermes.database.begin() as tx:
-            return await hermes.parts.channel_accounts.remove(tx, platform, name)
+            return await hermes.adapters.channel_accounts.remove(tx, platform, name)
 
     if not run(with_hermes(config, forget)):
         fail(f"there is no {platform} account {name}; hermes channels list shows them")
@@ -254,7 +254,7 @@ def save_and_show(account: ChannelAccount, enter: str, *, config: Any, wait: flo
 
 async def save_account(hermes: Hermes, account: ChannelAccount) -> None:
     async with hermes.database.begin() as tx:
-        await hermes.parts.channel_accounts.put(tx, account)
+        await hermes.adapters.channel_accounts.put(tx, account)
 
 
 def meta_instructions(address: str, verify: str, fields: str) -> str:

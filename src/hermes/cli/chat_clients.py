@@ -81,7 +81,7 @@ class LocalHermes:
     async def why(self, response: AgentResponse) -> Mapping[str, Any]:
         try:
             async with self.hermes.database.begin() as tx:
-                answer = await self.hermes.parts.outbox.answer(tx, response.turn_id)
+                answer = await self.hermes.adapters.outbox.answer(tx, response.turn_id)
         except PortError as error:
             raise ChatError(str(error)) from None
         return dict(answer.meta) if answer else {}
@@ -89,7 +89,7 @@ class LocalHermes:
     async def news(self, channel: str) -> Sequence[str]:
         try:
             async with self.hermes.database.begin() as tx:
-                found = await self.hermes.parts.outbox.proactive_messages(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
+                found = await self.hermes.adapters.outbox.proactive_messages(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
         except PortError:
             return ()  # they are still there the next time
         self.seen = max([self.seen, *(each.id for each in found)])
@@ -100,7 +100,7 @@ class LocalHermes:
 async def open_local_hermes(settings: Settings, name: str) -> AsyncIterator[LocalHermes]:
     """Have a Hermes in this process as long as the block lasts."""
     async with open_hermes(settings) as hermes:
-        parts = hermes.parts
+        parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
         driving = LocalTurns(hermes)
         try:

@@ -68,8 +68,8 @@ def list_(
     """List what could not be delivered, the newest first, and why. Not what was to be said: `show` tells that."""
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[DeadLetter], int]:
-        found = await hermes.parts.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
-        return found, (await hermes.parts.outbox.lengths(tx)).dead_letters
+        found = await hermes.adapters.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
+        return found, (await hermes.adapters.outbox.lengths(tx)).dead_letters
 
     found, total = _in_transaction(config, read)
     if is_json:
@@ -106,14 +106,14 @@ def show(
     [number] = parse_ids([letter_id])
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
-        letters = hermes.parts.outbox.dead_letters
+        letters = hermes.adapters.outbox.dead_letters
         found = await letters.list(tx, DeadLetterQuery(ids=[number]))
         refuse_unknown_ids([number], found)
         try:
             text: str | None = await letters.text(tx, number)
         except UserErased:
             text = None
-        return found[0], text, await hermes.parts.outbox.tracking.statuses(tx, found[0].turn_id)
+        return found[0], text, await hermes.adapters.outbox.tracking.statuses(tx, found[0].turn_id)
 
     letter, text, statuses = _in_transaction(config, read)
     if is_json:
@@ -160,7 +160,7 @@ def requeue(
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def again(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
-        sent = await hermes.parts.outbox.dead_letters.requeue(tx, chosen)
+        sent = await hermes.adapters.outbox.dead_letters.requeue(tx, chosen)
         refuse_unknown_ids(chosen.ids or (), sent)
         for conversation_id in sorted({letter.conversation_id for letter in sent}):
             await hermes.work.defer_delivery(tx, conversation_id)
@@ -191,7 +191,7 @@ def drop(
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
-        dropped = await hermes.parts.outbox.dead_letters.drop(tx, chosen)
+        dropped = await hermes.adapters.outbox.dead_letters.drop(tx, chosen)
         refuse_unknown_ids(chosen.ids or (), dropped)
         if is_all and not is_sure and dropped:
             raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")

@@ -40,8 +40,8 @@ async def poll_while_waiting(hermes: Hermes, account: ChannelAccount) -> AsyncIt
     if not account.is_polled:
         yield
         return
-    await hermes.lines.refresh()
-    task = asyncio.create_task(TelegramPollers(hermes.lines, hermes.post, hermes.inbound).run(), name="polling")
+    await hermes.account_channels.refresh()
+    task = asyncio.create_task(TelegramPollers(hermes.account_channels, hermes.post, hermes.inbound).run(), name="polling")
     try:
         yield
     finally:
@@ -50,7 +50,7 @@ async def poll_while_waiting(hermes: Hermes, account: ChannelAccount) -> AsyncIt
 
 async def newest_message(hermes: Hermes, account: ChannelAccount) -> InboxMessage | None:
     async with hermes.database.begin() as tx:
-        return await hermes.parts.inbox.newest(tx, account.account, account.platform)
+        return await hermes.adapters.inbox.newest(tx, account.account, account.platform)
 
 
 async def show_first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> None:

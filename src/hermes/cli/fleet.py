@@ -59,7 +59,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     async def read(hermes: Hermes) -> tuple[Sequence[Agent], dict[str, Sequence[BackendFinding]]]:
         async with hermes.database.begin() as tx:
-            agents = await hermes.parts.agents.list(tx)
+            agents = await hermes.adapters.agents.list(tx)
         known = sorted({agent.adapter for agent in agents if agent.adapter} & hermes.gateway.catalogue.models.keys())
         checks = await asyncio.gather(*(hermes.fleet.check(adapter, timeout_s=5.0) for adapter in known))
         return agents, dict(zip(known, checks, strict=True))
@@ -122,8 +122,8 @@ def events(
     async def read(hermes: Hermes) -> Sequence[FleetEvent]:
         async with hermes.database.begin() as tx:
             if name is not None:
-                require_known(name, [agent.name for agent in await hermes.parts.agents.list(tx)], "agent")
-            return await hermes.parts.agents.events(tx, name, limit=limit)
+                require_known(name, [agent.name for agent in await hermes.adapters.agents.list(tx)], "agent")
+            return await hermes.adapters.agents.events(tx, name, limit=limit)
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -167,7 +167,7 @@ def add(
             hermes.fleet.require_adapter(adapter)
         agent = Agent(name=name, tone=tone, role=role, tier=tier, adapter=adapter, cwd=folder, accounts=tuple(account or ()))
         async with hermes.database.begin() as tx:
-            return await hermes.parts.agents.add(tx, agent)
+            return await hermes.adapters.agents.add(tx, agent)
 
     made, is_new = run(with_hermes(config, make))
     if not is_new:
@@ -184,14 +184,14 @@ def canary_of(hermes: Hermes) -> Canary:
 
     async def canary(agent: Agent) -> None:
         async with hermes.database.begin() as tx:
-            user, _ = await hermes.parts.people.find_or_create(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
+            user, _ = await hermes.adapters.people.find_or_create(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
         tiers = hermes.gateway.catalogue.tiers
         caller = Caller(
             user_id=user.id,
             account=CANARY_ACCOUNT,
             tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
             source=CallSource.CANARY,
-            takes_copies=False,
+            may_use_cache=False,
             models=None if agent.adapter is None else (agent.adapter,),
         )
         await hermes.gateway.complete(replace(CANARY, cwd=Path(agent.cwd) if agent.cwd else None), caller)

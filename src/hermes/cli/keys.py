@@ -32,13 +32,15 @@ def create(
     account: Annotated[str, typer.Option(help="The account that its messages belong to; keys of one account share conversations.")] = "api",
     tier: Annotated[
         str | None,
-        typer.Option(help="The models and tokens that its callers get at /v1/chat/completions.", show_default="door.tier of the settings"),
+        typer.Option(
+            help="The models and tokens that its callers get at /v1/chat/completions.", show_default="completions.tier of the settings"
+        ),
     ] = None,
     trains: Annotated[
         bool, typer.Option("--trains", help="What is said through it may be used for training; exports leave it out else.")
     ] = False,
-    door: Annotated[
-        list[str] | None, typer.Option(help=f"What it opens: {', '.join(KEY_SCOPES)}; repeatable.", show_default="everything")
+    scope: Annotated[
+        list[str] | None, typer.Option(help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.", show_default="all")
     ] = None,
     channel: Annotated[
         list[str] | None,
@@ -49,16 +51,16 @@ def create(
 ) -> None:
     """Make an API key. It is shown this once; only a hash of it is kept."""
 
-    for one in door or ():
+    for one in scope or ():
         if one not in KEY_SCOPES:
-            fail(f"an API key cannot open {one!r}; expected {', '.join(KEY_SCOPES)}")
+            fail(f"there is no scope {one!r}; expected {', '.join(KEY_SCOPES)}")
 
     async def make(hermes: Hermes) -> tuple[ApiKey, str]:
         if tier is not None:
             hermes.gateway.catalogue.tier(tier)
         async with hermes.database.begin() as tx:
-            scope = {"doors": door or None, "channels": channel or None}
-            return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains, **scope)
+            limits = {"scopes": scope or None, "channels": channel or None}
+            return await hermes.adapters.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
 
     key, secret = run(with_hermes(config, make))
     if is_json:
@@ -74,7 +76,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     async def read(hermes: Hermes) -> list[ApiKey]:
         async with hermes.database.begin() as tx:
-            return list(await hermes.parts.api_keys.list(tx))
+            return list(await hermes.adapters.api_keys.list(tx))
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -84,7 +86,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
         typer.echo("There is no API key yet; make one: hermes keys create NAME")
         return
     table = Table(
-        "name", "prefix", "account", "opens", "channels", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False
+        "name", "prefix", "account", "scopes", "channels", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False
     )
     for key in found:
         state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
@@ -107,7 +109,7 @@ def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, 
 
     async def end(hermes: Hermes) -> ApiKey:
         async with hermes.database.begin() as tx:
-            return await hermes.parts.api_keys.revoke(tx, wanted)
+            return await hermes.adapters.api_keys.revoke(tx, wanted)
 
     key = run(with_hermes(config, end))
     typer.echo(f"{key.name} ({key.prefix}…) is revoked.")
@@ -145,7 +147,7 @@ def names_or_all(names: Sequence[str] | None) -> str:
 def _key_json(key: ApiKey) -> dict[str, Any]:
     times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
     about = {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, "tier": key.tier, "trains": key.trains}
-    return {**about, "doors": key.scopes, "channels": key.channels, **times}
+    return {**about, "scopes": key.scopes, "channels": key.channels, **times}
 
 
 def _example(secret: str) -> str:

@@ -93,7 +93,7 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with (
         open_hermes(settings) as hermes,
-        watch_event_loop(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -111,7 +111,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 async def _work(settings: Settings) -> None:
     async with (
         open_hermes(settings) as hermes,
-        watch_event_loop(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         collect_and_freeze()
         log.info("worker_ready", concurrency=settings.work.concurrency)

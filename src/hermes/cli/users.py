@@ -76,7 +76,7 @@ def create(
     async def make(hermes: Hermes, tx: Transaction) -> tuple[User, Balance]:
         require_known(tier, hermes.gateway.catalogue.tiers, "tier")
         user = await signup_of(hermes).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
-        return user, await hermes.parts.credits.balance(tx, user.id)
+        return user, await hermes.adapters.credits.balance(tx, user.id)
 
     user, balance = _in_transaction(config, make)
     if is_json:
@@ -92,9 +92,9 @@ def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False,
     """Let a stranger or an invited user in, with the signup grant. For somebody who is active, nothing changes."""
 
     async def let_in(hermes: Hermes, tx: Transaction) -> tuple[User, User, Balance]:
-        before = await find_user(tx, hermes.parts.people, who)
+        before = await find_user(tx, hermes.adapters.people, who)
         user = await signup_of(hermes).activate(tx, before.id, referred_by=referred_by)
-        return before, user, await hermes.parts.credits.balance(tx, user.id)
+        return before, user, await hermes.adapters.credits.balance(tx, user.id)
 
     before, user, balance = _in_transaction(config, let_in)
     if is_json:
@@ -110,29 +110,29 @@ def credit(
     amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="How many credits, from 1 up. An answer takes one.")],
     *,
     reason: Annotated[str, typer.Option(help="What for, in a word: purchase, apology, prize.")] = "operator",
-    key: Annotated[
+    idempotency_key: Annotated[
         str | None,
-        typer.Option(help="What makes it one gift however often it is repeated, such as a payment's number.", show_default=False),
+        typer.Option(help="A second command with the same key gives nothing; take a payment's number, for instance.", show_default=False),
     ] = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Give credits, for instance: hermes users credit 3f2a 100 --reason purchase --key order-17.
+    """Give credits, for instance: hermes users credit 3f2a 100 --reason purchase --idempotency-key order-17.
 
     The ledger is only ever added to, and takes back what a turn was charged and nothing else; so there is no negative gift."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", amount):
         fail(f"{amount!r} is no number of credits; expected 1 to 999999999, because credits are given here and never taken")
     if not REASON_PATTERN.fullmatch(reason) or reason in OWN_EVENTS:
         fail(f"{reason!r} is no reason; expected a word such as purchase, and not one of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
-    event = f"{reason}:{_check_text(key) if key else uuid4()}"
+    event = f"{reason}:{_check_text(idempotency_key) if idempotency_key else uuid4()}"
 
     async def give(hermes: Hermes, tx: Transaction) -> tuple[User, bool, Balance]:
         user = await _find_present_user(tx, hermes, who)
         try:
-            is_new = await hermes.parts.credits.grant(tx, user.id, int(amount), event)
+            is_new = await hermes.adapters.credits.grant(tx, user.id, int(amount), event)
         except ValueError as error:
             fail(str(error))
-        return user, is_new, await hermes.parts.credits.balance(tx, user.id)
+        return user, is_new, await hermes.adapters.credits.balance(tx, user.id)
 
     user, is_new, balance = _in_transaction(config, give)
     if is_json:
@@ -154,9 +154,9 @@ def tier(
 
     async def move(hermes: Hermes, tx: Transaction) -> tuple[User, User]:
         require_known(name, hermes.gateway.catalogue.tiers, "tier")
-        before = await find_user(tx, hermes.parts.people, who)
-        await hermes.parts.people.set_tier(tx, before.id, name)
-        return before, await hermes.parts.people.get(tx, before.id)
+        before = await find_user(tx, hermes.adapters.people, who)
+        await hermes.adapters.people.set_tier(tx, before.id, name)
+        return before, await hermes.adapters.people.get(tx, before.id)
 
     before, user = _in_transaction(config, move)
     if is_json:
@@ -176,9 +176,9 @@ def training(
     """Record a user's word on training; exports leave out what they did not allow, also what was said before."""
 
     async def note(hermes: Hermes, tx: Transaction) -> User:
-        user = await find_user(tx, hermes.parts.people, who)
-        await hermes.parts.people.allow_training(tx, user.id, trains=word == "yes")
-        return await hermes.parts.people.get(tx, user.id)
+        user = await find_user(tx, hermes.adapters.people, who)
+        await hermes.adapters.people.allow_training(tx, user.id, trains=word == "yes")
+        return await hermes.adapters.people.get(tx, user.id)
 
     user = _in_transaction(config, note)
     if is_json:
@@ -199,9 +199,9 @@ def language(
     wanted = None if code == NO_LANGUAGE else _check_language(code)
 
     async def note(hermes: Hermes, tx: Transaction) -> User:
-        user = await find_user(tx, hermes.parts.people, who)
-        await hermes.parts.people.set_language(tx, user.id, wanted)
-        return await hermes.parts.people.get(tx, user.id)
+        user = await find_user(tx, hermes.adapters.people, who)
+        await hermes.adapters.people.set_language(tx, user.id, wanted)
+        return await hermes.adapters.people.get(tx, user.id)
 
     user = _in_transaction(config, note)
     if is_json:
@@ -228,8 +228,8 @@ def link(
 
     async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
         channel = UserChannel(_check_text(account), Platform(require_known(platform, [*Platform], "platform")), _check_text(sender_id))
-        user = await find_user(tx, hermes.parts.people, who)
-        return user, channel, await hermes.parts.people.link(tx, user.id, channel)
+        user = await find_user(tx, hermes.adapters.people, who)
+        return user, channel, await hermes.adapters.people.link(tx, user.id, channel)
 
     user, channel, linked = _in_transaction(config, join)
     if is_json:
@@ -265,8 +265,8 @@ def list_(
     """List users, the newest first, with where they write from."""
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[UserChannel]]]:
-        found = await hermes.parts.people.list(tx, state=state, limit=limit)
-        return found, await hermes.parts.people.channels(tx, [user.id for user in found])
+        found = await hermes.adapters.people.list(tx, state=state, limit=limit)
+        return found, await hermes.adapters.people.channels(tx, [user.id for user in found])
 
     found, channels = _in_transaction(config, read)
     if is_json:
@@ -307,7 +307,7 @@ def forget(
         # Nothing of theirs is opened: also what is damaged can be forgotten.
         async with hermes.database.begin() as tx:
             user = await _find_present_user(tx, hermes, who)
-            kept = await hermes.parts.people.count_data(tx, user.id)
+            kept = await hermes.adapters.people.count_data(tx, user.id)
         if is_sure:
             await forget_user(user.id, hermes.my_data)
         return user, kept
@@ -325,7 +325,7 @@ def forget(
 def signup_of(hermes: Hermes) -> Signup:
     """How people are signed up and activated here."""
     given = hermes.settings.credits
-    people, ledger = hermes.parts.people, hermes.parts.credits
+    people, ledger = hermes.adapters.people, hermes.adapters.credits
     return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
 
 
@@ -342,7 +342,7 @@ def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Co
 def _read(config: Path | None, who: str) -> MyData:
     async def read(hermes: Hermes) -> MyData:
         async with hermes.database.begin() as tx:
-            user = await find_user(tx, hermes.parts.people, who)
+            user = await find_user(tx, hermes.adapters.people, who)
         return await my_data(user.id, hermes.my_data)
 
     return _run(with_hermes(config, read))
@@ -364,7 +364,7 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
 
 async def _find_present_user(tx: Transaction, hermes: Hermes, who: str) -> User:
     """Find a user who was not deleted."""
-    user = await find_user(tx, hermes.parts.people, who)
+    user = await find_user(tx, hermes.adapters.people, who)
     if user.state is UserState.DELETED:
         raise UserErased
     return user

@@ -61,7 +61,7 @@ def import_(
         new = 0
         async with hermes.database.begin() as tx:
             for piece in track(pieces, "importing", console=Console(stderr=True), disable=len(pieces) < 2 or is_json):
-                new += await hermes.parts.venues.put(tx, piece)
+                new += await hermes.adapters.venues.put(tx, piece)
         return new
 
     new = run(with_hermes(config, put))
@@ -83,7 +83,7 @@ def list_(
 
     async def read(hermes: Hermes) -> Sequence[Venue]:
         async with hermes.database.begin() as tx:
-            return await hermes.parts.venues.list(tx, area=area, limit=limit)
+            return await hermes.adapters.venues.list(tx, area=area, limit=limit)
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -121,7 +121,7 @@ def sample(
         return
 
     async def fill(hermes: Hermes) -> SampleCounts:
-        parts = hermes.parts
+        parts = hermes.adapters
         return await load_samples(hermes.database, parts.venues, parts.products, parts.nutrition)
 
     new = run(with_hermes(config, fill))

@@ -1,10 +1,10 @@
-"""Settings: read once from `hermes.toml` and HERMES_* variables into one frozen object, each value explained where it is declared.
+"""Settings: read once from `hermes.toml` and HERMES_* variables into one frozen object. Each value is explained where it is declared.
 
     settings = load(os.environ)
     settings.web.port
 
-Importing this reads nothing; `load` is the only reader. The settings themselves, with their defaults and reasons, are in settings.py, and
-those of backends, models and tiers in models.py."""
+Importing this package reads nothing; `load` is the only reader. settings.py declares the settings, with their defaults and reasons;
+models.py declares those of backends, models, tiers and MCP servers."""
 
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest

@@ -1,4 +1,4 @@
-"""The settings by name, as their declarations give them: the list that files, variables and the reference page are held against."""
+"""All declared settings, by name. Files, variables and the reference page are checked against this list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKENDS_SECTION = "backends"
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSetting:
-    """One setting. `owner` is the class that declares it; the section is empty for what stands at the top."""
+    """One setting. `owner` is the class that declares it; the section is empty for a setting at the top of the file."""
 
     section: str
     key: str
@@ -35,7 +35,7 @@ class DeclaredSetting:
 
 @dataclass(frozen=True, slots=True)
 class TableKey:
-    """One key of a table that somebody names: a value of a kind, or else one inner table, or a list of them."""
+    """One key of a table that the operator names: a value of a kind, or else one inner table, or a list of inner tables."""
 
     name: str
     owner: type[Any]
@@ -50,23 +50,23 @@ class TableKey:
 
 
 def known_settings() -> list[DeclaredSetting]:
-    """Every setting in the order of its declaration: the top level first, then section after section."""
+    """Return every setting in the order of its declaration: the top level first, then section after section."""
     top = list(declared_settings("", Settings))
     return top + [setting for section, owner in sections().items() for setting in declared_settings(section, owner)]
 
 
 def sections() -> dict[str, type[Any]]:
-    """The sections of a file, each with the class that declares its settings."""
+    """Return the sections of a file, each with the class that declares its settings."""
     return {name: hint for name, hint in get_type_hints(Settings).items() if is_dataclass(hint) and isinstance(hint, type)}
 
 
 def tables() -> dict[str, type[Any]]:
-    """The sections in which every table has a name of its own, `[models.NAME]`, each with the class that declares a table."""
+    """Return the sections whose tables the operator names, `[models.NAME]`, each with the class that declares a table."""
     return {name: get_args(hint)[0] for name, hint in get_type_hints(Settings).items() if get_origin(hint) is NamedTables}
 
 
 def keys_of(owner: type[Any]) -> dict[str, TableKey]:
-    """The keys of a table, by name."""
+    """Return the keys of a table, by name."""
     hints = get_type_hints(owner, include_extras=True)
     return {field.name: key_of(field.name, owner, field.default, without_none(hints[field.name])) for field in fields(owner)}
 
@@ -80,8 +80,8 @@ def key_of(name: str, owner: type[Any], default: object, hint: Any) -> TableKey:
 
 
 def backend_variables(names: Iterable[str]) -> list[DeclaredSetting]:
-    """What a variable can say of a backend: its key, so that it need not be in a file, and where it is. Of the backends with these names,
-    and of those that are a kind of server and have its name."""
+    """Return the settings of backends that have variables: the key, so that it need not be in a file, and the address. For the backends
+    with these names, and for each kind of server under the name of its kind."""
     keys = [key for key in keys_of(BackendSettings).values() if key.name in ("api_key", "base_url")]
     return [
         DeclaredSetting(f"{BACKENDS_SECTION}.{name}", key.name, BackendSettings, key.kind, key.default)

@@ -1,4 +1,4 @@
-"""The settings in words, for people: the reference page and whoever asks on the command line. All of it is read from the declarations."""
+"""Describes the settings for people: the reference page. All texts come from the declarations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hermes.config.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SettingDescription:
-    """One setting as a reader sees it: `web.port`, `HERMES_WEB_PORT`, what it takes, its default as TOML writes it, what it means.
+    """One setting as a reader sees it: `web.port`, `HERMES_WEB_PORT`, the values that it takes, its default as TOML writes it, its meaning.
 
-    Of a table that somebody names the name is NAME, and most of its settings have no variable: `models.NAME.id`."""
+    In a table that the operator names, NAME stands for the name, and most settings have no variable: `models.NAME.id`."""
 
     name: str
     env: str
@@ -30,9 +30,9 @@ class SettingDescription:
 
 
 def describe() -> list[SettingDescription]:
-    """Every setting, in the order of its declaration, without those of the tables that somebody names.
+    """Describe every setting, in the order of its declaration, without those of the tables that the operator names.
 
-    Reads Hermes' own source: for where a person asks, not on the way to an answer."""
+    Reads Hermes' own source code, so it is slow: not for the path of a message."""
     docs = attribute_docstrings(inspect.getsource(sys.modules[Settings.__module__]))
     return [
         SettingDescription(
@@ -47,7 +47,7 @@ def describe() -> list[SettingDescription]:
 
 
 def describe_table(place: str, owner: type[Any]) -> list[SettingDescription]:
-    """Every key of a table that somebody names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
+    """Describe every key of a table that the operator names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
     docs = attribute_docstrings(inspect.getsource(sys.modules[BackendSettings.__module__]))
     variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
     return [
@@ -63,14 +63,14 @@ def describe_table(place: str, owner: type[Any]) -> list[SettingDescription]:
 
 
 def key_type(key: TableKey) -> str:
-    """What a key of a table takes, in words."""
+    """Say in words which values a key of a table takes."""
     if key.kind is not None:
         return key.kind.words_in_a_file
     return "a list of tables" if key.is_list else "a table"
 
 
 def attribute_docstrings(source: str) -> dict[tuple[str, str], str]:
-    """The text below each field of each class, by the names of both, on one line."""
+    """Return the text below each field of each class, on one line, by the names of class and field."""
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     return {
         (declared.name, target.id): " ".join(text.split())
@@ -82,7 +82,7 @@ def attribute_docstrings(source: str) -> dict[tuple[str, str], str]:
 
 
 def default_as_toml(default: object) -> str:
-    """A default as one would write it in a file; "not set" for what is left out."""
+    """Return a default as it is written in a file; "not set" for None and for an empty list."""
     match default:
         case None | ():
             return "not set"
@@ -100,13 +100,13 @@ def default_as_toml(default: object) -> str:
 # --- the reference page
 
 NAME = "NAME"
-"""What stands for the name of a table that has one of its own."""
+"""Stands for the name that the operator gives to a table."""
 
 OPENING = """\
 # Reference: settings
 
 Settings come from one TOML file and from `HERMES_*` variables. A variable wins over the file, the file over the default.
-This page is made from the declarations in `src/hermes/config`.
+This page is generated from the declarations in `src/hermes/config`.
 
 ```toml
 environment = "production"
@@ -124,29 +124,29 @@ chain = ["claude-haiku"]
 ```
 
 **The file** is the one that `--config` names, else the one that `HERMES_CONFIG` names, else `hermes.toml` in the working directory, else
-`hermes.toml` in the data folder. One file is read, never two; a file that is named must exist. A relative path counts from the folder of
-the file that it stands in.
+`hermes.toml` in the data folder. Hermes reads one file, never two; a file that is named must exist. A relative path counts from the folder
+of the file that it stands in.
 
 **The variable** of a setting is `HERMES_`, its section and its key in upper case: `port` in `[web]` is `HERMES_WEB_PORT`, `database_url` at
-the top is `HERMES_DATABASE_URL`. Of the tables that you name yourself only a backend's `api_key` and `base_url` have variables: those of
+the top is `HERMES_DATABASE_URL`. Of the tables that you name yourself, only a backend's `api_key` and `base_url` have variables: those of
 `[backends.my-gpu]` are `HERMES_BACKENDS_MY_GPU_API_KEY` and `HERMES_BACKENDS_MY_GPU_BASE_URL`. True and false may be written as
 `true`/`false`, `1`/`0`, `yes`/`no` or `on`/`off`; lists are separated by commas. White space around a value is ignored, and an empty
 variable counts as not set.
 
-**Variables of other names** are read where nothing else is set: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`, `OPENAI_API_KEY` and
-`OPENAI_BASE_URL` for the backends `anthropic` and `openai`, and `LLM_GLOBAL_DAILY_BUDGET_USD`.
+**Variables with other names** count if neither the file nor a `HERMES_*` variable sets the value: `ANTHROPIC_API_KEY`,
+`ANTHROPIC_BASE_URL`, `OPENAI_API_KEY` and `OPENAI_BASE_URL` for the backends `anthropic` and `openai`, and `LLM_GLOBAL_DAILY_BUDGET_USD`.
 
-**Mistakes are refused** before anything starts, one line each: a setting or variable that does not exist (the nearest known one is named),
-a value of the wrong kind or out of range, two values that contradict each other. In Kubernetes a service whose name begins with `hermes`
-puts variables such as `HERMES_PORT` or `HERMES_WEB_PORT` into every pod; `enableServiceLinks: false` keeps them out.
+**Hermes refuses mistakes** before anything starts, one line each: a setting or variable that does not exist (the line names the nearest
+one), a value of the wrong kind or out of range, two values that contradict each other. In Kubernetes a service whose name begins with
+`hermes` puts variables such as `HERMES_PORT` or `HERMES_WEB_PORT` into every pod; `enableServiceLinks: false` keeps them out.
 
-**Secrets** (addresses with passwords, master keys, keys to backends) are never printed: not in errors, not in logs, not where settings are
-shown.
+**Hermes never prints secrets** (addresses with passwords, master keys, keys of backends): not in errors, not in logs, not where it shows
+settings.
 """
 
 
 def settings_page() -> str:
-    """The reference page, in Markdown: a table for each section."""
+    """Return the reference page, in Markdown: a table for each section."""
     return "\n".join([OPENING, *page_sections()])
 
 
@@ -161,7 +161,7 @@ def page_sections() -> Iterator[str]:
 
 
 def table_sections(heading: str, place: str, owner: type[Any]) -> Iterator[str]:
-    """A table that somebody names, and then the tables within it."""
+    """Describe a table that the operator names, and then the tables within it."""
     yield from page_section(f"`{heading}`", owner, describe_table(place, owner))
     for key in keys_of(owner).values():
         if key.inner is not None:

@@ -1,7 +1,7 @@
-"""Read the settings: find the file, hold it and the variables against what is known, and say everything that is wrong at once.
+"""Read the settings: find the file, check it and the variables against the declarations, and report all faults together.
 
-Environment over file over defaults; what other programs also read from the environment, only where all of these are silent. A fault is
-one line that names its place and what is expected there. No fault shows the value of a secret."""
+A variable wins over the file, the file over the default. Variables of other programs (`ANTHROPIC_API_KEY`) count only if neither the file
+nor a HERMES_* variable sets the value. A fault is one line with its place and the values that are expected. No fault shows a secret."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FOREIGN_VARIABLES: Mapping[str, str] = {
     "OPENAI_API_KEY": "backends.openai.api_key",
     "OPENAI_BASE_URL": "backends.openai.base_url",
 }
-"""Variables under names that are not ours, which people have set already. They count where nothing else is set."""
+"""Variables of other programs, which many operators have set already. They count if neither file nor variable sets the value."""
 
 
 class SettingsError(ValueError):
-    """The settings cannot be used. `faults` has one line for each thing that is wrong; the message is these lines."""
+    """The settings cannot be used. `faults` has one line for each fault; the message is these lines."""
 
     def __init__(self, *faults: str) -> None:
         super().__init__("\n".join(faults))
@@ -44,7 +44,7 @@ class SettingsError(ValueError):
 
 
 def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | None = None) -> Settings:
-    """The settings of this process, out of one file and the variables of `environ`, which win.
+    """Return the settings of this process, from one file and the variables of `environ`, which win.
 
     The file is `file`, else what HERMES_CONFIG names, else `hermes.toml` in `cwd` (by default the working directory), else `hermes.toml`
     in the data folder. Only the first two must exist. A relative path counts from the folder of the file that it stands in, in a variable
@@ -53,10 +53,10 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
     home = read_variables({HOME_VARIABLE: environ.get(HOME_VARIABLE, "")}, here).values.get("home")
     written = read_file(environ, file, here, home=home)
     variables = read_variables(environ, here, backends=written.names.get(BACKENDS_SECTION, ()))
-    borrowed = read_foreign_variables(environ, here, but={*written.values, *variables.values})
-    if faults := written.faults + variables.faults + borrowed.faults:
+    foreign = read_foreign_variables(environ, here, but={*written.values, *variables.values})
+    if faults := written.faults + variables.faults + foreign.faults:
         raise SettingsError(*faults)
-    settings = assemble(borrowed.values | written.values | variables.values, written.names)
+    settings = assemble(foreign.values | written.values | variables.values, written.names)
     if faults := list(contradictions(settings)):
         raise SettingsError(*faults)
     return settings
@@ -64,15 +64,15 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
 
 @dataclass(slots=True)
 class SettingValues:
-    """What one source gave: values by the names of their settings, and what is wrong with it."""
+    """What one source holds: values by the names of their settings, and faults."""
 
     values: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
-    """The tables that have names of their own, by their section: one may be there and be empty."""
+    """The names of the tables that the operator names, by section; such a table may be empty."""
 
     def take(self, setting: DeclaredSetting, read: Callable[[Any], object], given: object, place: str, folder: Path) -> None:
-        """Keep the value of one setting, or the fault."""
+        """Store the value of one setting, or its fault."""
         try:
             value = read(given)
         except WrongKind:
@@ -85,7 +85,7 @@ class SettingValues:
 
 
 def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable[str] = ()) -> SettingValues:
-    """Every variable with our prefix, in the order of their names."""
+    """Read every variable that begins with HERMES_, in the order of their names."""
     known = {setting.variable: setting for setting in [*known_settings(), *backend_variables(backends)]}
     reading = SettingValues()
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
@@ -99,7 +99,7 @@ def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable
 
 
 def read_foreign_variables(environ: Mapping[str, str], here: Path, *, but: set[str]) -> SettingValues:
-    """The variables under names that are not ours, but for those whose settings are set."""
+    """Read the variables of other programs, without those whose settings are set already (`but`)."""
     known = {setting.name: setting for setting in [*known_settings(), *backend_variables(())]}
     reading = SettingValues()
     for variable, name in FOREIGN_VARIABLES.items():
@@ -112,7 +112,7 @@ def read_foreign_variables(environ: Mapping[str, str], here: Path, *, but: set[s
 
 
 def read_file(environ: Mapping[str, str], named: Path | None, here: Path, *, home: Path | None) -> SettingValues:
-    """The file that is named, or else the first one found, or else nothing."""
+    """Read the file that is named, or else the first default file that exists, or else nothing."""
     name = str(named) if named is not None else environ.get(FILE_VARIABLE, "").strip()
     try:
         places = [here / PathKind().from_toml(name)] if name else default_files(environ, here, home)
@@ -129,7 +129,7 @@ def read_file(environ: Mapping[str, str], named: Path | None, here: Path, *, hom
                 return SettingValues(faults=[f"{title}: cannot be read ({error.strerror})"])
         except OSError as error:
             return SettingValues(faults=[f"{title}: cannot be read ({error.strerror})"])
-        except (ValueError, RecursionError) as error:  # also for bytes that are no text, and numbers and lists beyond Python's limits
+        except (ValueError, RecursionError) as error:  # also for bytes that are no text, and for numbers and lists beyond Python's limits
             return SettingValues(faults=[f"{title}: not valid TOML: {error}"])
         else:
             return read_table(table, title, path.parent)
@@ -138,13 +138,13 @@ def read_file(environ: Mapping[str, str], named: Path | None, here: Path, *, hom
 
 def default_files(environ: Mapping[str, str], here: Path, home: Path | None) -> list[Path]:
     places = [here / FILE_NAME]
-    with suppress(RuntimeError):  # a user without a home folder has no file there
+    with suppress(RuntimeError):  # a user of the operating system without a home folder has no file there
         places.append((home or platform_home(environ)) / FILE_NAME)
     return places
 
 
 def platform_home(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """The place where the platform keeps the data of its users.
+    """Return the folder in which this operating system keeps the data of programs.
 
     XDG_DATA_HOME counts only as an absolute path, as its specification says."""
     if platform == "darwin":
@@ -155,7 +155,7 @@ def platform_home(environ: Mapping[str, str], platform: str = sys.platform) -> P
 
 
 def read_table(table: Mapping[str, object], title: str, folder: Path) -> SettingValues:
-    """A file's values."""
+    """Read the values of a file."""
     known = {(setting.section, setting.key): setting for setting in known_settings()}
     reading = SettingValues()
     for section, key, value in flatten_file(table):
@@ -171,7 +171,7 @@ def read_table(table: Mapping[str, object], title: str, folder: Path) -> Setting
 
 
 def flatten_file(table: Mapping[str, object]) -> Iterator[tuple[str, str, object]]:
-    """Section, key and value of everything in a file. An unknown section is one value, so that it is named once and not key by key."""
+    """Yield section, key and value of everything in a file. An unknown section is one value, so that it causes one fault."""
     for key, value in table.items():
         if key in sections() and isinstance(value, dict):
             yield from ((key, inner_key, inner) for inner_key, inner in value.items())
@@ -181,7 +181,7 @@ def flatten_file(table: Mapping[str, object]) -> Iterator[tuple[str, str, object
 
 def unknown_setting_fault(section: str, key: str, value: object) -> str:
     if not section and key in sections():
-        # Its value is not shown: `database = "postgresql://…"` is an easy slip.
+        # Its value is not shown: `database = "postgresql://…"` is an easy mistake.
         return f"{key} is a section; write [{key}] above its settings"
     if not section and isinstance(value, dict):
         return f"unknown section [{one_line(key)}]; did you mean [{nearest(key, [*sections(), *tables()])}]?"
@@ -190,22 +190,22 @@ def unknown_setting_fault(section: str, key: str, value: object) -> str:
     return f"unknown setting {prefix}{one_line(key)}; did you mean {guess}?"
 
 
-# --- together
+# --- the settings object
 
 
 def assemble(values: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> Settings:
-    """Settings out of values by name; what is not there keeps its default.
+    """Return the settings with these values, by name; a setting without a value keeps its default.
 
-    `names` are tables that are there whether they have values or not. The name of a table may have dots in it, its section and its keys
-    have none: `models.llama3.2.id` is the `id` of `llama3.2`."""
+    `names` are the tables of the file, also empty ones. The name of a table may have dots in it, its section and its keys have none:
+    `models.llama3.2.id` is the `id` of `llama3.2`."""
 
-    def of(section: str) -> dict[str, Any]:
+    def values_in(section: str) -> dict[str, Any]:
         return {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == section}
 
-    def named(section: str, owner: type[Any]) -> NamedTables[Any]:
+    def tables_in(section: str, owner: type[Any]) -> NamedTables[Any]:
         valued = [name.rpartition(".")[0].partition(".")[2] for name in values if name.startswith(f"{section}.")]
-        return NamedTables({name: owner(**of(f"{section}.{name}")) for name in dict.fromkeys([*names.get(section, ()), *valued])})
+        return NamedTables({name: owner(**values_in(f"{section}.{name}")) for name in dict.fromkeys([*names.get(section, ()), *valued])})
 
-    parts: dict[str, Any] = {section: owner(**of(section)) for section, owner in sections().items()}
-    parts |= {section: named(section, owner) for section, owner in tables().items()}
-    return Settings(**of(""), **parts)
+    parts: dict[str, Any] = {section: owner(**values_in(section)) for section, owner in sections().items()}
+    parts |= {section: tables_in(section, owner) for section, owner in tables().items()}
+    return Settings(**values_in(""), **parts)

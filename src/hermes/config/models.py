@@ -1,6 +1,6 @@
-"""Backends, models, tiers and MCP servers as somebody writes them down: what the tables are made of, and what cannot stand side by side.
+"""The settings of backends, models, tiers and MCP servers: the keys of their tables, and the contradictions between them.
 
-Knows none of the models that Hermes knows: what is left out here is filled in where Hermes is put together."""
+Does not know the models that come with Hermes: app/models.py fills in the values that the operator leaves out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.config.value_kinds import Address, Command, Count, CountOrZero, Usd
 
 
 class BackendKind(StrEnum):
-    """What is spoken to where models are."""
+    """The API that a backend speaks."""
 
     ANTHROPIC = "anthropic"
     OPENAI = "openai"
@@ -33,11 +33,11 @@ class BackendKind(StrEnum):
 
 
 SELF_HOSTED_SERVERS = frozenset({BackendKind.VLLM, BackendKind.SGLANG, BackendKind.LLAMA_CPP, BackendKind.PLAIN})
-"""Kinds that are wherever somebody started them: they have no usual address."""
+"""Kinds of servers that the operator runs: they have no default address."""
 SERVERS = SELF_HOSTED_SERVERS | {BackendKind.ANTHROPIC, BackendKind.OPENAI, BackendKind.OLLAMA}
-"""Kinds that are spoken to over HTTP."""
+"""Kinds that Hermes calls over HTTP."""
 PROGRAMS = frozenset({BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
-"""Kinds that are programs on this machine."""
+"""Kinds that Hermes runs as programs on this machine."""
 
 KINDS_WITH: Mapping[str, frozenset[BackendKind]] = {
     "base_url": SERVERS,
@@ -52,38 +52,38 @@ KINDS_WITH: Mapping[str, frozenset[BackendKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class BackendSettings:
-    """A place where models are, by the name that models use. Without a table of their own there are `anthropic`, `openai`, `ollama`,
+    """A server or program that runs models, by the name that `[models]` uses. These need no table: `anthropic`, `openai`, `ollama`,
     `scripted`, `local`, `claude_local` and `codex_local`; the first two as soon as they have a key."""
 
     kind: BackendKind | None = None
-    """What is spoken there; `plain` is any other server with OpenAI's chat completions. Left out: what the name says."""
+    """The API of the backend; `plain` is any other server with OpenAI's chat completions. Left out: the backend's name is its kind."""
 
     base_url: Address | None = None
-    """Where the server is, as in its vendor's client. Left out: the vendor's own address, or Ollama's on this machine."""
+    """The address of the server, as in its vendor's client. Left out: the vendor's own address, or Ollama's on this machine."""
 
     api_key: Secret | None = None
-    """The key to the server. Better in its variable than in a file."""
+    """The key of the server. Better in its variable than in a file."""
 
     slots: Count | None = None
-    """Calls at once in each process, of the two thirds of `llm.slots` that a backend gets at most. A call that gets none in time goes to
-    the next model of its chain."""
+    """Calls that each process makes at the same time, of the two thirds of `llm.slots` that a backend gets at most. A call that gets no
+    slot in time goes to the next model of its chain."""
 
     command: Command | None = None
-    """The program of `claude_local` or `codex_local`, found like every other program. Left out: `claude` or `codex`."""
+    """The program of `claude_local` or `codex_local`, searched for on the `PATH`. Left out: `claude` or `codex`."""
 
     cwd: Path | None = None
-    """The folder that the program works in."""
+    """The folder in which the program runs."""
 
     model_path: Path | None = None
-    """The weights of `local`, a GGUF file. Left out: those that were installed for it."""
+    """The weights of `local`, a GGUF file. Left out: those that `hermes local install` has installed."""
 
     threads: Count | None = None
-    """Processor cores that `local` uses. Left out: it decides."""
+    """Processor cores that `local` uses. Left out: `local` decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongPromptSettings:
-    """What a model costs when its prompt is long: for all tokens of the call, and not only for those beyond."""
+    """What a model costs when its prompt is long. The price counts for all tokens of the call, not only for those above the limit."""
 
     tokens: Count
     """A prompt of more tokens than this is long."""
@@ -106,58 +106,58 @@ class LongPromptSettings:
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings:
-    """What a model costs, in US dollars for a million tokens. What is written here replaces every price that Hermes knows of it."""
+    """What a model costs, in US dollars for a million tokens. These prices replace all list prices of the model."""
 
     input: Usd
-    """Of the prompt, where neither a cache was read nor one written."""
+    """For tokens of the prompt that are neither read from a cache nor written into one."""
 
     output: Usd
-    """Of the answer, thinking included."""
+    """For tokens of the answer, thinking included."""
 
     cache_read: Usd | None = None
-    """Of the prompt, out of the vendor's cache. Left out: as `input`."""
+    """For tokens of the prompt from the vendor's cache. Left out: as `input`."""
 
     cache_write: Usd | None = None
-    """Of the prompt, into the vendor's cache for 5 minutes. Left out: as `input`."""
+    """For tokens of the prompt that go into the vendor's cache for 5 minutes. Left out: as `input`."""
 
     cache_write_1h: Usd | None = None
-    """Of the prompt, into the vendor's cache for an hour. Left out: as `input`."""
+    """For tokens of the prompt that go into the vendor's cache for an hour. Left out: as `input`."""
 
     since: date | None = None
-    """The first day (UTC) of this price; it ends where a later one begins. Left out: always."""
+    """The first day (UTC) of this price; it ends when a later price begins. Left out: from the beginning."""
 
     over: LongPromptSettings | None = None
-    """The price of long prompts, `{tokens = 100_000, input = …, output = …}`, where they cost more."""
+    """The price of long prompts, `{tokens = 100_000, input = …, output = …}`, if they cost more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """A model, by the name that tiers use. A model that Hermes knows needs only what is different; another one at least a `backend`, and
-    `prices` where its backend sends a bill."""
+    """A model, by the name that tiers use. A model that Hermes knows needs only the values that differ; another one needs at least a
+    `backend`, and `prices` if its backend charges for tokens."""
 
     backend: str | None = None
-    """The backend that has it."""
+    """The backend that runs it."""
 
     id: str | None = None
-    """What its backend calls it. Left out: its name here."""
+    """The backend's own name of the model. Left out: its name here."""
 
     max_tokens: Count | None = None
-    """The longest answer in tokens; thinking counts. Left out, of a model that Hermes does not know: 2,048."""
+    """The longest answer in tokens; thinking counts. Left out, for a model that Hermes does not know: 2,048."""
 
     tools: bool | None = None
-    """Whether it can call tools; if not, requests with tools go to the next model of the chain."""
+    """Whether it can call tools; if not, Hermes sends requests with tools to the next model of the chain."""
 
     vision: bool | None = None
-    """Whether it can see images; if not, requests with images go to the next model of the chain."""
+    """Whether it can see images; if not, Hermes sends requests with images to the next model of the chain."""
 
     sampling: bool | None = None
-    """Whether it takes `temperature`, `top_p` and `top_k`; if not, they are not sent."""
+    """Whether it takes `temperature`, `top_p` and `top_k`; if not, Hermes does not send them."""
 
     prefill: bool | None = None
-    """Whether it may be given the beginning of its answer."""
+    """Whether a request may hold the beginning of its answer."""
 
     thinking: bool | None = None
-    """Whether it thinks before it answers, unless told not to."""
+    """Whether it thinks before it answers, unless a request turns that off."""
 
     context: Count | None = None
     """Tokens of prompt and answer together."""
@@ -166,21 +166,21 @@ class ModelSettings:
     """The shortest prompt that its vendor caches, in tokens."""
 
     prices: tuple[PriceSettings, ...] = ()
-    """A price from a day on, each as `[[models.NAME.prices]]`. A model without a price of today cannot be in a chain."""
+    """Its prices, each with its first day, as `[[models.NAME.prices]]`. A model without a price for today cannot be in a chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """What a group of users gets. Of the tiers that Hermes knows (`free`, `starter`, `pro`, `venue-growth`) only what is different."""
+    """What a group of users gets. A tier that Hermes knows (`free`, `starter`, `pro`, `venue-growth`) needs only the values that differ."""
 
     chain: tuple[str, ...] | None = None
-    """Models in the order in which they are tried: the first that answers, answers."""
+    """Models in the order in which Hermes asks them, until one answers."""
 
     day_tokens: CountOrZero | None = None
     """Tokens a day (UTC) for each user, prompts and answers together."""
 
     month_tokens: CountOrZero | None = None
-    """Tokens a month for each user. Left out: 30 days' worth."""
+    """Tokens a month for each user. Left out: 30 times `day_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,10 @@ class McpSettings:
     """An MCP server whose tools a model may use, by a name of your own: either a program on this machine or an address."""
 
     command: Command | None = None
-    """The program and its arguments; it is spoken to over its standard input and output."""
+    """The program and its arguments; Hermes speaks to it over its standard input and output."""
 
     environment: tuple[str, ...] = ()
-    """Names of variables that the program is given, beyond the few that every program gets; their values are those of this process."""
+    """Names of variables that Hermes passes to the program with its own values, besides the few that every program gets."""
 
     url: Address | None = None
     """The address of a server over streamable HTTP."""
@@ -200,21 +200,21 @@ class McpSettings:
     """Sent to the address as `Authorization: Bearer …`."""
 
     confirm: tuple[str, ...] = ()
-    """Tools of it, by the server's own names, that the user must agree to before they are run; `*` for all that change something."""
+    """Tools, by the server's own names, that the user must confirm before they run; `*` for all that change something."""
 
     shared: tuple[str, ...] = ()
-    """Tools of it, by the server's own names, that read and do nothing for one person, so that groups get them too; `*` for all that only
-    read. The others are not offered in groups."""
+    """Tools, by the server's own names, that only read and concern no single user, so that groups get them too; `*` for all that only
+    read. The other tools are not offered in groups."""
 
 
 def backends_contradictions(backends: Mapping[str, BackendSettings]) -> Iterator[str]:
-    """What is wrong between values of backends that are each right, one line for each."""
+    """Yield a line for each contradiction between values of backends that are each valid."""
     for name, backend in backends.items():
         yield from backend_contradictions(name, backend)
     for variable, count in Counter(map(variable_name, backends)).items():
         if count > 1:
             names = ", ".join(f"backends.{one_line(name)}" for name in backends if variable_name(name) == variable)
-            yield f"{names} would share the variable HERMES_BACKENDS_{variable}_API_KEY; expected names that differ in other signs"
+            yield f"{names} would share the variable HERMES_BACKENDS_{variable}_API_KEY; expected names that differ in letters or digits"
 
 
 def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]:
@@ -225,7 +225,7 @@ def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]
         yield f"{place}.kind is missing; expected {', '.join(others)} or {last}"
         return
     if name in set(BackendKind) and kind != name:
-        # Whoever reads "anthropic" in a chain of attempts, or sets its key, means Anthropic.
+        # An operator who reads "anthropic" in a list of attempts, or sets its key, means Anthropic.
         yield f"{place}.kind is {kind}; expected {name}, or another name for the backend"
     if kind in SELF_HOSTED_SERVERS and backend.base_url is None:
         yield f"{place}.base_url is missing; expected the address of the server, such as http://host:8000/v1"
@@ -235,15 +235,15 @@ def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]
 
 
 def kind_of_backend(name: str, backend: BackendSettings) -> BackendKind | None:
-    """What is spoken at a backend: what it says, or else what its name says, or else nobody knows."""
+    """Return the kind of a backend: the one that is set, or else its name if that is a kind, or else None."""
     if backend.kind is not None or name not in set(BackendKind):
         return backend.kind
     return BackendKind(name)
 
 
 def variable_name(name: str) -> str:
-    """A name as a part of a variable: `my-server` is MY_SERVER."""
-    return "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name.upper())
+    """Return a name as it stands in an environment variable: `my-server` is MY_SERVER."""
+    return "".join(char if char.isascii() and char.isalnum() else "_" for char in name.upper())
 
 
 def price_contradictions(models: Mapping[str, ModelSettings]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tables that whoever writes the settings names themselves: `[models.claude-haiku]`, `[tiers.free]`."""
+"""Tables whose names the operator chooses: `[models.claude-haiku]`, `[tiers.free]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class NamedTables(Mapping[str, T]):
-    """Values by the names that somebody gave them, in the order of the file. Cannot be changed, so it can be a default and a key."""
+    """Tables by name, in the order of the file. Immutable, so it can be a default and a key."""
 
     __slots__ = ("_values",)
 
@@ -29,4 +29,4 @@ class NamedTables(Mapping[str, T]):
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Named({self._values})"
+        return f"NamedTables({self._values})"

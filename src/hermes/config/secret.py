@@ -1,4 +1,4 @@
-"""A text that is not shown by accident: in a log line, a traceback, an error message, a dump."""
+"""A text that no log line, traceback, error message or dump shows by accident."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hmac
 from typing import NoReturn
 
 HIDDEN = "***"
-"""What stands in the place of a secret wherever one is shown."""
+"""Shown instead of a secret."""
 
 
 class Secret:
-    """A text that only `reveal()` gives away.
+    """A text that only `reveal()` returns.
 
     Not a dataclass: dataclasses.asdict would open it. Pickling and copying raise TypeError, and JSON does not know it."""
 
@@ -20,7 +20,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself. Call it where the text is used, and keep the Secret everywhere else."""
+        """Return the text itself. Call it where the text is used, and pass the Secret everywhere else."""
         return self._text
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ class Secret:
         return format(HIDDEN, spec)
 
     def __eq__(self, other: object) -> bool:
-        """Takes the same time wherever two texts of one length differ, so that an answer's delay does not tell how much was right."""
+        """Takes the same time wherever two texts of one length differ, so that the time does not tell an attacker how much was right."""
         if not isinstance(other, Secret):
             return NotImplemented
         return hmac.compare_digest(as_bytes(self), as_bytes(other))

@@ -1,4 +1,4 @@
-"""Read the tables that somebody names, `[models.claude-haiku]`, and the tables within them, down to the last key."""
+"""Reads the tables that the operator names, `[models.claude-haiku]`, and the tables within them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes.config.value_kinds import WrongKind
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """The file that is read: its title in faults, the folder that its paths count from, and what was found wrong so far."""
+    """The file that is read: its title in faults, the folder that its paths count from, and its faults so far."""
 
     title: str
     folder: Path
@@ -25,9 +25,9 @@ class SettingsFile:
 
 
 def read_tables(section: str, owner: type[Any], given: object, source: SettingsFile) -> dict[str, dict[str, Any]]:
-    """The values of each table of a section, by the names of both. A table with faults is there too, with what is right in it."""
+    """Return the values of each table of a section, by table and key. A table with faults is included, with its valid values."""
     if not isinstance(given, dict):
-        # Its value is not shown: a key may be in it.
+        # Its value is not shown: it may hold an API key.
         source.refuse(f"{section} is a section; write [{section}.NAME] above its settings, with a name of your own")
         return {}
     return {
@@ -44,7 +44,7 @@ def is_table(given: object, place: str, source: SettingsFile) -> bool:
 
 
 def read_keys(owner: type[Any], table: dict[str, Any], place: str, source: SettingsFile) -> Iterator[tuple[str, Any]]:
-    """The keys of one table that are right, with their values."""
+    """Yield the valid keys of one table, with their values."""
     known = keys_of(owner)
     for name, given in table.items():
         if (key := known.get(name)) is None:
@@ -53,7 +53,7 @@ def read_keys(owner: type[Any], table: dict[str, Any], place: str, source: Setti
         try:
             yield name, read_value(key, given, f"{place}.{name}", source)
         except WrongKind:
-            continue  # said where it was found
+            continue  # read_value has noted the fault
     for key in known.values():
         if key.is_required and key.name not in table:
             expected = key.kind.words_in_a_file if key.kind is not None else "a table"
@@ -61,7 +61,7 @@ def read_keys(owner: type[Any], table: dict[str, Any], place: str, source: Setti
 
 
 def read_value(key: TableKey, given: object, place: str, source: SettingsFile) -> object:
-    """The value of one key. Raises Refused when what is wrong has been said."""
+    """Return the value of one key. Raises WrongKind after it has noted the fault."""
     if key.kind is not None:
         try:
             value = key.kind.from_toml(given)
@@ -82,7 +82,7 @@ def read_value(key: TableKey, given: object, place: str, source: SettingsFile) -
 
 
 def read_inner(key: TableKey, given: object, place: str, source: SettingsFile) -> object:
-    """A whole inner table, or None where anything in it is wrong: half a price is none."""
+    """Return a whole inner table, or None if anything in it is wrong: half a price is useless."""
     if not isinstance(given, dict) or key.inner is None:
         source.refuse(f"{place} is {shown_value(given)}; expected a table")
         return None

@@ -1,6 +1,6 @@
-"""The kinds of values that a setting can have: what they are called, and how they are read from TOML and from a variable.
+"""The kinds of values that a setting can have: their names, and how they are read from TOML and from a variable.
 
-A kind says only yes or no. Which setting it was, and whether its value may be shown, is known to the caller."""
+A kind only accepts or refuses a value. The caller knows which setting it is for, and whether a fault may show the value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 from hermes.config.secret import Secret
 
 INTEGER_LIMIT = 2**63
-"""TOML promises whole numbers of 64 bits with a sign, and so do the stores behind most settings."""
+"""TOML guarantees whole numbers of 64 bits with a sign, and so do the stores behind most settings."""
 
 FLAGS: Mapping[str, bool] = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-"""What a variable may say for true and false, in upper or lower case."""
+"""The words for true and false in a variable, in upper or lower case."""
 
 
 class WrongKind(ValueError):
-    """The value is not one of this kind."""
+    """The value is not of this kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class Command(tuple[str, ...]):
 
 
 def without_none(hint: Any) -> Any:
-    """The annotation of a value that may be left out, without the None: that cannot be written down."""
+    """Return the annotation of an optional value without its None, which cannot be written in a file."""
     if get_origin(hint) in (Union, UnionType):
         [hint] = (part for part in get_args(hint) if part is not NoneType)
     return hint
 
 
 def kind_of(hint: Any) -> ValueKind:
-    """The kind that an annotation stands for: `int`, `Annotated[float, Bounds(above=0)]`, `tuple[Secret, ...]`, `Path | None`."""
+    """Return the kind of an annotation: `int`, `Annotated[float, Bounds(above=0)]`, `tuple[Secret, ...]`, `Path | None`."""
     hint = without_none(hint)
     if get_origin(hint) is Annotated:
         number, bounds = get_args(hint)
@@ -103,29 +103,29 @@ def kind_of(hint: Any) -> ValueKind:
 
 
 class ValueKind(ABC):
-    """One kind of value. Both readers raise Refused for what is not one."""
+    """One kind of value. Both readers raise WrongKind for a value that is not of it."""
 
     @property
     def is_secret(self) -> bool:
-        """Whether what was written must not be shown when it is wrong."""
+        """Whether a fault must not show the value."""
         return False
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What is expected, in words that can follow "expected"."""
+        """The values of this kind, in words that can follow "expected"."""
 
     @property
     def words_in_a_file(self) -> str:
-        """The same of what no variable can hold."""
+        """The same, for values that only a file can hold."""
         return self.words
 
     @abstractmethod
     def from_toml(self, value: object) -> object:
-        """Read what TOML holds."""
+        """Read a value of TOML."""
 
     def from_text(self, text: str) -> object:
-        """Read what a variable holds: text without white space around it, and not empty."""
+        """Read the text of a variable: without white space around it, and not empty."""
         return self.from_toml(text)
 
 
@@ -147,7 +147,7 @@ class FlagKind(ValueKind):
 
 @dataclass(frozen=True)
 class NumberKind(ValueKind):
-    """A whole number, or any finite one. Whole numbers are taken for the other kind too, but not the other way round."""
+    """A whole number, or any finite number. A whole number is also accepted where any number is expected, but not the other way round."""
 
     type: type[int | float]
     bounds: Bounds = Bounds()
@@ -157,10 +157,10 @@ class NumberKind(ValueKind):
         return ("a whole number" if self.type is int else "a number") + self.bounds.words
 
     def from_toml(self, value: object) -> float:
-        # To Python true is a 1, to whoever wrote it in a file it is not.
+        # To Python true is 1; to the operator who wrote it in a file it is not.
         if isinstance(value, bool) or not isinstance(value, int | self.type):
             raise WrongKind
-        # Neither infinity nor what is not a number lies within limits.
+        # Infinity and NaN are outside of these limits.
         if not -INTEGER_LIMIT <= value < INTEGER_LIMIT or not self.bounds.hold(value):
             raise WrongKind
         return self.type(value)
@@ -174,7 +174,7 @@ class NumberKind(ValueKind):
 
 
 class TextKind(ValueKind):
-    """Text that is not empty: an empty host, say, would listen on every address of the machine."""
+    """Text that is not empty: with an empty host, for instance, the server would listen on every address of the machine."""
 
     words = "text"
 
@@ -206,7 +206,7 @@ class DateKind(ValueKind):
 
 
 class AddressKind(ValueKind):
-    """The address of a server. What is none is not shown: a password may be in it, and has no place there."""
+    """The address of a server. A fault does not show the value: it may hold a password, which does not belong there."""
 
     words = "an address such as http://host:8000/v1, without a password or a query"
     is_secret = True
@@ -215,17 +215,17 @@ class AddressKind(ValueKind):
         text = TextKind().from_toml(value)
         try:
             parts = urlsplit(text)
-            port_is_right = parts.port is None or parts.port > 0
+            is_port_valid = parts.port is None or parts.port > 0
         except ValueError as error:  # a port that is no number, half an IPv6 address
             raise WrongKind from error
         is_plain = parts.username is None and not parts.query and not parts.fragment and text.isprintable() and " " not in text
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_right or not is_plain:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not is_port_valid or not is_plain:
             raise WrongKind
         return Address(text)
 
 
 class CommandKind(ValueKind):
-    """A program with its arguments as a list, or one without arguments as a text. No shell reads it, so nothing in it needs quotes."""
+    """A program with its arguments as a list, or a program without arguments as a text. No shell reads it, so it needs no quotes."""
 
     words = "a program, or a list of a program and its arguments"
 
@@ -253,7 +253,7 @@ class PathKind(ValueKind):
 
 @dataclass(frozen=True)
 class ChoiceKind(ValueKind):
-    """One word out of a few, in upper or lower case."""
+    """One of a few words, in upper or lower case."""
 
     choices: type[StrEnum]
 
@@ -271,7 +271,7 @@ class ChoiceKind(ValueKind):
 
 @dataclass(frozen=True)
 class ListKind(ValueKind):
-    """A list of values of one kind; in a variable they are separated by commas, and nothing between two commas counts for nothing."""
+    """A list of values of one kind. In a variable they are separated by commas, and an empty item is ignored."""
 
     item: ValueKind
 

@@ -25,13 +25,13 @@ class BreakerLimits:
     open_s: float = 120.0
     probe_s: float = 30.0
     """How long a probe may take before another send becomes the probe. Longer than one try takes."""
-    stop_s: float = 300.0
+    unauthorized_s: float = 300.0
     """How long nothing is sent through an account whose credentials the platform rejects."""
 
     @property
     def keep_s(self) -> float:
         """How long a store must keep a state."""
-        return self.within_s + max(self.open_s, self.stop_s) + self.probe_s
+        return self.within_s + max(self.open_s, self.unauthorized_s) + self.probe_s
 
 
 DEFAULT_LIMITS = BreakerLimits()
@@ -95,7 +95,7 @@ def release_probe(breaker: Breaker, *, is_probe: bool) -> Breaker:
 def record_unauthorized(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, BreakerChange | None]:
     """Open the breaker after the platform rejected the account's credentials."""
     change = BreakerTransition.STAYED_OPEN if breaker.is_open else BreakerTransition.OPENED
-    return open_breaker(breaker, now, limits.stop_s), BreakerChange(change, len(breaker.failed_at), limits.stop_s)
+    return open_breaker(breaker, now, limits.unauthorized_s), BreakerChange(change, len(breaker.failed_at), limits.unauthorized_s)
 
 
 def open_breaker(breaker: Breaker, now: float, for_s: float) -> Breaker:

@@ -100,7 +100,7 @@ class Gateway:
             await self._record_failure(admitted, caller, run, error)
             raise
         answer = await self._record_answer(admitted, caller, answered, record)
-        if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
+        if caller.may_use_cache and may_cache(ask) and may_keep(answer.completion):
             # Under the model that answered, which need not be the first of the chain.
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
         return answer
@@ -178,7 +178,7 @@ class Gateway:
     async def _cached_answer(self, ask: ModelRequest, admitted: AdmittedCall, caller: Caller) -> Answer | None:
         """The cached answer to the same request, if there is one: it takes no slot and costs nothing."""
         link = admitted.links[0]
-        if not caller.takes_copies or not may_cache(ask):
+        if not caller.may_use_cache or not may_cache(ask):
             return None
         data = await self.cache.get(caller.user_id, cache_key(ask, link))
         if data is None:

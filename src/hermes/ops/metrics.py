@@ -80,7 +80,7 @@ class Metrics:
         )
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
         self.webhooks_ignored = Counter(
-            "hermes_webhooks_passed",
+            "hermes_webhooks_ignored",
             "What platforms posted and nothing was done about; `other_account`: it is for an account that is not set up.",
             ["platform", "reason"],
             registry=self.registry,

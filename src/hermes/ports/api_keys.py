@@ -47,7 +47,7 @@ class ApiKeys(Protocol):
         *,
         tier: str | None = None,
         trains: bool = False,
-        doors: Sequence[str] | None = None,
+        scopes: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key; the second value is the secret, which is returned only this once."""

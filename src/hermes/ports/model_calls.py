@@ -18,7 +18,7 @@ class CallSource(StrEnum):
     """Which part of Hermes asked for the answer."""
 
     ROUTER = "router"
-    COMPLETIONS = "door"
+    COMPLETIONS = "completions"
     BATCH = "batch"
     MEMORY = "memory"
     REPLAY = "replay"

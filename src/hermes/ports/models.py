@@ -28,7 +28,7 @@ class Caller:
     source: CallSource
     turn_id: UUID | None = None
     session_id: UUID | None = None
-    takes_copies: bool = True
+    may_use_cache: bool = True
     """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
     models: Sequence[str] | None = None
     """The chain to try in place of the tier's own."""

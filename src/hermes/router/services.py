@@ -97,5 +97,5 @@ class Services:
     links: Links = Links()
     per_minute: int = 30
     """Messages of one user in one conversation that Hermes answers within a minute."""
-    charges_copies: bool = False
+    charges_cached: bool = False
     """Whether an answer from the cache costs a credit."""

@@ -1,9 +1,10 @@
-"""The HTTP face: the API under `/v1`, the chat page, health and metrics. Thin: it takes messages in, and hands answers out.
+"""The HTTP server: the API under `/v1`, the chat page, webhooks, health and metrics.
 
     web = create_web(WebServices(transactions=…, intake=…, …))
     uvicorn.run(web)
 
-Knows ports and the router's intake, no adapter. The model never runs in here."""
+It stores messages and hands out their answers; the turns between run in a worker. Only `/v1/chat/completions` calls models from here.
+Knows ports and the services of other rooms, no store."""
 
 from hermes.web.create import create_web
 from hermes.web.server import serve_until_cancelled

@@ -1,7 +1,7 @@
-"""Where answers are picked up: now, within a time, or as a stream of events.
+"""Hands out the answers of turns: at once, within a time, or as a stream of events.
 
-The turn runs in a worker. Whoever waits here listens for the bell first and looks into the outbox then, so that no answer falls between the
-two; and looks again by themselves now and then, because the bell may be broken. A client that goes away cancels nothing."""
+The turn runs in a worker. A waiting request first listens for the answer signal and then looks into the outbox, so that it misses no answer
+between the two. It also looks again now and then, because signals may be lost. A client that disconnects cancels nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LOOK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TurnAnswers:
-    """The answers of turns, for those who may see them."""
+    """The answers of turns, for the clients that may see them."""
 
     transactions: Transactions
     inbox: Inbox
@@ -37,73 +37,73 @@ class TurnAnswers:
     replies: AnswerSignals
     ping_s: float
     closing: asyncio.Event
-    """Set when the server is about to stop: nobody waits here any more, whoever waited is sent away with the place to ask again."""
+    """Set when the server is about to stop: waiting requests end, and tell the client where to ask again."""
 
     async def now(self, turn_id: UUID) -> AgentResponse | None:
-        """Return what the turn answered; None while it runs. Raises Forgotten when there will be none, and StoreUnavailable."""
+        """Return the turn's answer; None while it runs. Raises UserErased if there will be none, and StoreUnavailable."""
         async with self.transactions.begin() as tx:
             answer = await self._look(tx, turn_id)
         return None if answer is None else response_from(answer)
 
     async def owned_turn(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
-        """Return the id of a turn in this account (and in one of these channels). Raises NotThere for any other, so that nobody learns
-        that it exists."""
+        """Return the id of a turn in this account (and in one of these channels). Raises NotFound for any other, so that no other client
+        learns that it exists."""
         try:
-            wanted = UUID(turn_id)
+            found = UUID(turn_id)
         except ValueError:
             raise NotFound from None
         async with self.transactions.begin() as tx:
-            origin = await self.inbox.origin(tx, wanted)
+            origin = await self.inbox.origin(tx, found)
         if origin is None or not is_in_account(origin, account, platform, channels):
             raise NotFound
-        return wanted
+        return found
 
     async def wait(self, turn_id: UUID, timeout_s: float) -> AgentResponse | None:
         """Return the answer as soon as there is one; None after the timeout, or when the server is about to stop."""
         began = time.monotonic()
-        async with self.replies.listen(turn_id) as bell:
+        async with self.replies.listen(turn_id) as signal:
             while True:
-                if (response := await self._patiently(turn_id)) is not None:
+                if (response := await self._look_if_up(turn_id)) is not None:
                     return response
                 waited_s = time.monotonic() - began
                 if waited_s >= timeout_s or self.closing.is_set():
                     return None
-                await bell.wait(min(next_look_s(waited_s), timeout_s - waited_s))
+                await signal.wait(min(next_look_s(waited_s), timeout_s - waited_s))
 
     def stream(self, turn_id: UUID, headers: Mapping[str, str]) -> StreamingResponse:
-        """Answer with the turn's events until it has ended."""
+        """Return a response that streams the turn's events until the turn has ended."""
         unbuffered = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self.events(turn_id), headers={**unbuffered, **headers}, media_type="text/event-stream")
 
     async def events(self, turn_id: UUID) -> AsyncIterator[bytes]:
-        """`accepted`, pings, and then `message` and `done`, or `error`."""
+        """Yield `accepted`, pings, and then `message` and `done`, or `error`."""
         yield sse_event("accepted", {"turn_id": str(turn_id)})
-        async with self.replies.listen(turn_id) as bell:
+        async with self.replies.listen(turn_id) as signal:
             began = pinged = time.monotonic()
             while True:
                 try:
-                    response = await self._patiently(turn_id)
+                    response = await self._look_if_up(turn_id)
                 except UserErased:
-                    yield sse_event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
+                    yield sse_event("error", {"code": "user_erased", "message": "There will be no answer to this message."})
                     return
                 if response is not None:
                     break
                 if self.closing.is_set():
-                    return  # the client comes back, and asks the next process for the rest
+                    return  # the client connects again, and the next process sends the rest
                 now = time.monotonic()
                 if now - pinged >= self.ping_s:
                     yield b": ping\n\n"
                     pinged = now
-                await bell.wait(min(next_look_s(now - began), pinged + self.ping_s - now))
+                await signal.wait(min(next_look_s(now - began), pinged + self.ping_s - now))
         yield sse_event("message", response_json(response), identity=str(turn_id))
         yield sse_event("done", {"turn_id": str(turn_id)})
 
-    async def _patiently(self, turn_id: UUID) -> AgentResponse | None:
-        """Look for the answer. The message is stored, so a database that is away for a moment only means: not yet."""
+    async def _look_if_up(self, turn_id: UUID) -> AgentResponse | None:
+        """Look for the answer; None also while the database is away. The message is stored, so its answer will come."""
         response = None
         try:
-            # Starlette cancels the stream of a client that went away, again and again until it ends. In the middle of a query that would
-            # cost the connection; a look is short, so let it end.
+            # When a client disconnects, Starlette cancels its stream, again and again until it ends. In the middle of a query that would
+            # cost the database connection; a look is short, so it may end.
             with anyio.CancelScope(shield=True):
                 response = await self.now(turn_id)
         except StoreUnavailable:
@@ -116,14 +116,14 @@ class TurnAnswers:
         origin = await self.inbox.origin(tx, turn_id)
         if origin is None or not origin.has_ended:
             return None
-        # It may have ended between the two looks.
+        # The turn may have ended between the two queries.
         if answer := await self.outbox.answer(tx, turn_id):
             return answer
-        raise UserErased("the turn has ended without an answer, because nobody is left to read it")
+        raise UserErased("the turn has ended without an answer, for instance because its user was erased")
 
 
 def next_look_s(waited_s: float) -> float:
-    """How long to trust the bell. A tenth of the wait so far: a slow turn is not looked after every half second by everybody."""
+    """How long to rely on the signal alone. A tenth of the wait so far, so that requests do not query a slow turn every half second."""
     return min(MAX_LOOK_S, max(MIN_LOOK_S, waited_s / 10))
 
 
@@ -138,7 +138,7 @@ def sse_event(name: str, data: Mapping[str, Any], identity: str | None = None) -
 
 
 def response_from(answer: OutboxAnswer) -> AgentResponse:
-    """Read the founding fields of an interaction's provenance."""
+    """Return the answer with the numbers of its interaction."""
     meta: Mapping[str, Any] = answer.meta
     return AgentResponse(
         turn_id=answer.turn_id,

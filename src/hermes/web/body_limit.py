@@ -1,4 +1,4 @@
-"""No request body is larger than it may be, whether it says its length or not."""
+"""Limits the size of request bodies, with and without a Content-Length."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ BODILESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class BodyLimit:
-    """ASGI middleware that refuses a body with 413 as soon as it is known to be too large; what is read never exceeds the limit."""
+    """ASGI middleware that refuses a body with 413 as soon as it is too large; it never reads more than the limit."""
 
     def __init__(self, app: AsgiApp, max_bytes: int, wider: Mapping[str, int] | None = None) -> None:
-        """`wider` are paths with a limit of their own; one that ends with a slash is for all below it."""
+        """`wider` are paths with a limit of their own; a path that ends with a slash is for all paths below it."""
         self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
 
-    def _most(self, path: str) -> int:
-        above = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
-        return self._wider.get(path) or next(above, self._max_bytes)
+    def _limit(self, path: str) -> int:
+        limits = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
+        return self._wider.get(path) or next(limits, self._max_bytes)
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS_METHODS:
             await self._app(scope, receive, send)
             return
-        announced, read, most = declared_length(scope), 0, self._most(scope["path"])
+        declared, read, limit = declared_length(scope), 0, self._limit(scope["path"])
 
         async def limited() -> AsgiMessage:
             nonlocal read
-            # Raised where the route reads, so that the answer has its shape and is counted under its route.
-            if announced > most:
-                raise too_large(most)
+            # Raised while the route reads, so that the error has the route's shape and is counted under it.
+            if declared > limit:
+                raise too_large(limit)
             message = await receive()
             read += len(message.get("body", b""))
-            if read > most:
-                raise too_large(most)
+            if read > limit:
+                raise too_large(limit)
             return message
 
         await self._app(scope, limited, send)
 
 
-def too_large(most: int) -> HTTPException:
-    return HTTPException(413, f"The body is larger than {most} bytes.")
+def too_large(limit: int) -> HTTPException:
+    return HTTPException(413, f"The body is larger than {limit} bytes.")
 
 
 def declared_length(scope: AsgiScope) -> int:
-    """The length that a request says it has; 0 when it does not say."""
+    """Return the Content-Length of a request; 0 if it has none."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value)

@@ -1,9 +1,9 @@
-"""The chat page, and the door behind it: a channel like any other, whose senders are browsers.
+"""The chat page and its routes: a channel like any other, whose senders are browsers.
 
-A visitor is a random cookie of 32 bytes. What is stored is its digest, so whoever reads the database cannot speak as the visitor. The
-page asks for the cookie before it sends its first message, so that a message whose receipt was lost is sent again by the same visitor. It
-does not come with the page itself: it is `SameSite=Strict`, so a browser that comes over a link from elsewhere asks for the page without
-it, and would be made a stranger to itself."""
+A visitor has a random cookie of 32 bytes. Hermes stores only its digest, so a person who reads the database cannot write as the visitor.
+The page asks for the cookie before it sends its first message: if the response to that message is lost, the same visitor sends it again.
+The cookie does not come with the page itself. It is `SameSite=Strict`, so a browser that follows a link from another site asks for the page
+without it, and would get a second cookie."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ PAGE_HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # asked for again each time, and answered with 304
+    "Cache-Control": "no-cache",  # the browser asks each time, and gets a 304
 }
 
 
 class PageMessage(BaseModel):
-    """What the page sends."""
+    """A message that the page sends."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(min_length=1, max_length=100_000)
     id: UUID
-    """Made by the page, the same for each try: a message whose receipt was lost can be sent again without being said twice."""
+    """Made by the page, the same for each try: a message whose response was lost can be sent again, and is answered once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file of the page, as it is sent."""
+    """One file of the page, as the server sends it."""
 
     body: bytes
     content_type: str
@@ -68,7 +68,7 @@ class PageFile:
 
 
 def chat_routes(intake: Intake, answers: TurnAnswers, limit: RateLimit) -> APIRouter:
-    """The page, its files, and its messages."""
+    """The routes of the page, its files and its messages."""
     files = page_files()
     routes = APIRouter(include_in_schema=False)
 
@@ -122,20 +122,20 @@ def give_cookie(response: Response, cookie: str, request: Request) -> None:
 
 
 async def own_page_only(request: Request) -> None:
-    """Refuse what a page of another site sends. A program sends no Origin, and has no visitor's cookie either."""
+    """Refuse a request from a page of another site. A program sends no Origin, and has no visitor's cookie either."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise ApiError(403, "foreign_origin", "Messages are taken from this server's own page only.")
+        raise ApiError(403, "foreign_origin", "This server accepts messages from its own page only.")
 
 
 def visitor_id(cookie: str) -> str:
-    """The name under which a visitor is stored."""
+    """Return the id under which a visitor is stored."""
     return hashlib.sha256(cookie.encode()).hexdigest()[:32]
 
 
 def page_envelope(body: PageMessage, sender: str) -> Envelope:
     event = MessageEvent(platform=Platform.WEB, sender_id=sender, text=body.text)
-    # The visitor is part of the key, so that nobody can take another one's ids.
+    # The visitor is part of the key, so that no visitor can use the message ids of another one.
     return Envelope(event=event, account=WEB_ACCOUNT, channel_id=sender, event_key=f"{sender}:{body.id}")
 
 
@@ -146,7 +146,7 @@ async def visitor_turn(answers: TurnAnswers, turn_id: str, cookie: str | None) -
 
 
 def page_files() -> dict[str, PageFile]:
-    """The files of the page, by name. Read once: they are a few kilobytes and belong to this version."""
+    """Return the files of the page, by name. They are read once: they are a few kilobytes and belong to this version."""
     files = {}
     for file in (resources.files(__package__) / "page").iterdir():
         kind = PAGE_TYPES.get(file.name.rpartition(".")[2])

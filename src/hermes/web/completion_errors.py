@@ -1,11 +1,11 @@
-"""What a client of the OpenAI door is told when something is wrong, in the words that its library knows.
+"""Errors of `/v1/chat/completions`, in the shape that OpenAI's client libraries know.
 
 the request            400 invalid_request_error     404 for an unknown model
 the key                401 authentication_error
-the budget             429 rate_limit_error, insufficient_quota; not to be tried again before it is full again
+the budget             429 rate_limit_error, insufficient_quota; the client should not retry before the budget is renewed
 the models' limits     429 with Retry-After, as the vendor says
-no room, a pause       503 server_error, with Retry-After where it is known
-the models themselves  502, 503, 504 server_error; a wrong key of ours too, which is not the client's fault"""
+no slot, kill switch   503 server_error, with Retry-After where it is known
+the models themselves  502, 503, 504 server_error; also for a wrong vendor key of this server, which is not the client's fault"""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.gateway.client_chats import InvalidChatRequest as RequestRefused
-from hermes.gateway.client_chats import UnknownModel
+from hermes.gateway.client_chats import InvalidChatRequest, UnknownModel
 from hermes.ports.backends import (
     BackendError,
     BadRequest,
@@ -35,34 +34,34 @@ from hermes.web.errors import ApiError
 
 TYPE_BY_STATUS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 NO_RETRY = {"x-should-retry": "false"}
-"""OpenAI's clients try again by themselves, unless they are told that there is no point."""
+"""OpenAI's clients retry by themselves unless this header says that a retry is useless."""
 MAX_RETRY_AFTER_S = 24 * 3600
 
 
 @contextmanager
 def raise_openai_errors() -> Iterator[None]:
-    """Have whatever fails in the block answered as OpenAI's API would."""
+    """Turn the errors of the block into those of OpenAI's API."""
     try:
         yield
     except Exception as error:
-        told = openai_api_error(error)
-        if told is None:
+        api_error = openai_api_error(error)
+        if api_error is None:
             raise
-        raise told from error
+        raise api_error from error
 
 
 def openai_error(error: Exception) -> dict[str, Any]:
-    """The same as the last event of a stream."""
-    told = openai_api_error(error) or ApiError(500, "internal_error", "Something went wrong on our side.", kind="server_error")
-    return {"error": {"message": told.message, "type": told.kind, "param": told.param, "code": told.code}}
+    """Return the same error as the last event of a stream."""
+    api_error = openai_api_error(error) or ApiError(500, "internal_error", "Something went wrong on our side.", kind="server_error")
+    return {"error": {"message": api_error.message, "type": api_error.kind, "param": api_error.param, "code": api_error.code}}
 
 
 def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR0911  # a table, a line for each case
-    """What to tell a client about an error; None for one that nobody expected."""
+    """Return the error for the client; None for an unexpected one."""
     match error:
         case ApiError():
             return make_api_error(error.status, error.code, error.message, param=error.param, headers=dict(error.headers or {}))
-        case RequestRefused():
+        case InvalidChatRequest():
             return make_api_error(400, "invalid_request", str(error), param=error.param)
         case UnknownModel():
             return make_api_error(404, "model_not_found", str(error), param="model")
@@ -75,16 +74,16 @@ def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR091
             )
         case CallsPaused():
             return make_api_error(
-                503, "paused", f"No model is called at the moment: {error}.", headers={**retry_after_header(error.until), **NO_RETRY}
+                503, "paused", f"Hermes calls no models at the moment: {error}.", headers={**retry_after_header(error.until), **NO_RETRY}
             )
         case NoCapacity():
-            return make_api_error(503, "overloaded", "Too many calls at once; try again.", headers={"Retry-After": "1"})
+            return make_api_error(503, "overloaded", "Too many calls at the same time; try again.", headers={"Retry-After": "1"})
         case StoreUnavailable():
             return make_api_error(503, "store_unavailable", "The call could not be admitted; try again.", headers={"Retry-After": "1"})
         case NotFound():  # the key's tier is not in the settings any more
             return make_api_error(503, "unknown_tier", sentence(str(error)), headers=NO_RETRY)
         case UserErased():
-            return make_api_error(410, "forgotten", "This user was deleted.")
+            return make_api_error(410, "user_erased", "This user was deleted.")
         case UnknownPrice():
             return make_api_error(500, "unknown_price", sentence(str(error)))
         case CutShort():
@@ -95,7 +94,7 @@ def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR091
 
 
 def chain_api_error(error: ChainFailed) -> ApiError:  # noqa: PLR0911  # as above
-    """No model answered: the last one's reason decides, and all attempts are named."""
+    """Return the error after no model answered: the last model's error decides, and the message names all attempts."""
     match error.last:
         case BadRequest() | Unsupported():
             return make_api_error(400, "invalid_request", chain_message(error))

@@ -1,6 +1,6 @@
-"""`/v1/chat/completions` and `/v1/models`: the OpenAI door. Any OpenAI client pointed here gets failover, budgets and a record.
+"""`/v1/chat/completions` and `/v1/models`: any OpenAI client that uses this address gets failover, budgets and a record of its chats.
 
-What is said in HTTP and JSON is here; which models answer, and where it is recorded, is decided behind the door."""
+This module knows HTTP and OpenAI's JSON. gateway/client_chats chooses the models and records the chats."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ log = structlog.get_logger()
 
 CHAT_PATH = "/v1/chat/completions"
 COUNTED_ROUTE = SimpleNamespace(path=CHAT_PATH)
-"""What requests are counted under."""
+"""The route under which the metrics count these requests."""
 SESSION_HEADER = "X-Hermes-Session"
 MAX_SESSION_CHARS = 255
 WATCH_AFTER_S = 0.5
 SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
-"""A surrogate as JSON escapes it, perhaps one of two."""
+"""A surrogate as JSON escapes it: half of a pair, perhaps without the other half."""
 T = TypeVar("T")
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The completion, as OpenAI's API gives it; server-sent events with `stream`.",
+        "description": "The completion, in the format of OpenAI's API; server-sent events with `stream`.",
         "content": {"application/json": {}},
     },
     **{status: {"model": ErrorBody} for status in (400, 401, 404, 413, 429, 500, 502, 503, 504)},
@@ -53,7 +53,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A request as OpenAI's chat completions take it.",
+        "description": "A request in the format of OpenAI's chat completions.",
         "content": {"application/json": {"schema": {"type": "object", "required": ["model", "messages"]}}},
     },
     "security": [{"HTTPBearer": []}],
@@ -62,68 +62,70 @@ REQUEST_BODY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class CompletionsEndpoint:
-    """Completes chats over HTTP."""
+    """Answers `/v1/chat/completions`."""
 
-    door: ChatCompletions
+    completions: ChatCompletions
     api_auth: ApiAuth
     max_choices: int
 
     async def complete(self, request: Request) -> Response:
-        """A chat is known again by the answers in it, per API key and `user`; the header `X-Hermes-Session` names it instead."""
+        """Hermes recognises a chat by the answers in it, per API key and `user`; or by the header `X-Hermes-Session`."""
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            wanted = read_request(parse_body(await request.body()), max_choices=self.max_choices)
-            guest = await self.door.end_user(key, wanted.user)
+            chat_request = read_request(parse_body(await request.body()), max_choices=self.max_choices)
+            end_user = await self.completions.end_user(key, chat_request.user)
             session = check_session_name(request.headers.get(SESSION_HEADER))
-            if not wanted.stream:
-                answers = await cancel_if_client_leaves(request, self.door.complete(wanted, guest, session))
+            if not chat_request.stream:
+                answers = await cancel_if_client_leaves(request, self.completions.complete(chat_request, end_user, session))
                 return Response(
-                    json.dumps(completion_body(answers, wanted), allow_nan=False),
+                    json.dumps(completion_body(answers, chat_request), allow_nan=False),
                     headers=session_headers(answers),
                     media_type="application/json",
                 )
-            said = self.door.stream(wanted, guest, session)
+            pieces = self.completions.stream(chat_request, end_user, session)
             try:
-                # Whatever fails before the first word is an answer with a status of its own.
-                first = await cancel_if_client_leaves(request, anext(said))
+                # An error before the first piece still becomes a response with its own status.
+                first = await cancel_if_client_leaves(request, anext(pieces))
             except BaseException:
-                await said.aclose()
+                await pieces.aclose()
                 raise
-            return StreamingResponse(stream_events(first, said, wanted), headers=STREAM_HEADERS, media_type="text/event-stream")
+            return StreamingResponse(stream_events(first, pieces, chat_request), headers=STREAM_HEADERS, media_type="text/event-stream")
 
 
-def completion_routes(completions: CompletionsEndpoint) -> APIRouter:
-    """The routes of the door."""
+def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
+    """The routes for OpenAI clients."""
     routes = APIRouter(tags=["chat completions"])
-    door, doorkeeper = completions.door, completions.api_auth
+    completions, api_auth = endpoint.completions, endpoint.api_auth
 
     @routes.post(CHAT_PATH, responses=RESPONSES, openapi_extra=REQUEST_BODY, summary="Complete a chat, as OpenAI's API does")
     async def complete(request: Request) -> Response:
-        return await completions.complete(request)
+        return await endpoint.complete(request)
 
     @routes.get("/v1/models", summary="The models that this key may ask for")
     async def models(request: Request) -> Response:
         with raise_openai_errors():
-            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
-            return JSONResponse({"object": "list", "data": [model_entry(name) for name in door.models(key.tier or door.tier)]})
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
+            return JSONResponse(
+                {"object": "list", "data": [model_entry(name) for name in completions.models(key.tier or completions.tier)]}
+            )
 
     @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
     async def model(name: str, request: Request) -> Response:
         with raise_openai_errors():
-            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
-            door.chain(name, key.tier or door.tier)
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
+            completions.chain(name, key.tier or completions.tier)
             return JSONResponse(model_entry(name))
 
     return routes
 
 
 class CompletionsShortcut:
-    """ASGI middleware that takes the short way to `complete`: the long one, through FastAPI, costs as much as the call of the model itself.
+    """ASGI middleware that calls `complete` directly: the way through FastAPI costs as much as the call of the model itself.
 
-    Its route is there all the same, for whoever reads the description of the API."""
+    The route exists all the same, for the readers of the API's description."""
 
-    def __init__(self, app: AsgiApp, completions: CompletionsEndpoint) -> None:
-        self._app, self._completions = app, completions
+    def __init__(self, app: AsgiApp, endpoint: CompletionsEndpoint) -> None:
+        self._app, self._endpoint = app, endpoint
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] != CHAT_PATH or scope["method"] != "POST":
@@ -131,10 +133,10 @@ class CompletionsShortcut:
             return
         scope["route"] = COUNTED_ROUTE
         try:
-            response = await self._completions.complete(Request(scope, receive))
+            response = await self._endpoint.complete(Request(scope, receive))
         except ApiError as error:
             response = api_error_response(error)
-        except HTTPException as error:  # the body is larger than it may be
+        except HTTPException as error:  # the body is too large
             response = api_error_response(ApiError(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
         if isinstance(response, StreamingResponse):
             await stream_to_reader(response, scope, receive, send)
@@ -143,8 +145,8 @@ class CompletionsShortcut:
 
 
 async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-    """Send a stream until its end, or until its reader takes nothing for `STALLED_S`: a reader whose network is gone leaves without a
-    word, and its call would hold a slot for as long as TCP tries."""
+    """Send a stream until its end, or until the client takes nothing for `SEND_TIMEOUT_S`. A client whose network fails does not
+    disconnect, and its call would hold a slot for as long as TCP retries."""
 
     async def send_in_time(message: MutableMapping[str, Any]) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_S):
@@ -163,34 +165,35 @@ async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receiv
 
 
 def bearer_secret(request: Request) -> str | None:
-    """The API key that a request came with."""
+    """Return the API key of a request."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
 async def cancel_if_client_leaves(request: Request, answering: Awaitable[T]) -> T:
-    """Wait for an answer as long as somebody waits for it here: whoever hangs up frees the slot, and pays only for what was asked.
+    """Wait for an answer while the client is connected. If it disconnects, the call is cancelled: its slot is free, and the user pays
+    only for the models that were asked.
 
-    Looked after only when it takes long, and without a task of its own until then: this is on the way of every call."""
-    waiting, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert waiting is not None  # noqa: S101  # a request is handled in a task
-    watching: list[asyncio.Task[None]] = []
+    The client is watched only after `WATCH_AFTER_S`, and no task is made before that, because every call comes through here."""
+    handler, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert handler is not None  # noqa: S101  # a request is handled in a task
+    watchers: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
         await wait_for_disconnect(request)
-        waiting.cancel()
+        handler.cancel()
 
-    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    timer = loop.call_later(WATCH_AFTER_S, lambda: watchers.append(loop.create_task(watch())))
     try:
         return await answering
     except asyncio.CancelledError:
-        if any(watcher.done() and not watcher.cancelled() for watcher in watching):
-            waiting.uncancel()
-            raise ApiError(499, "client_left", "You have left.") from None
+        if any(watcher.done() and not watcher.cancelled() for watcher in watchers):
+            handler.uncancel()
+            raise ApiError(499, "client_left", "The client has disconnected.") from None
         raise
     finally:
         timer.cancel()
-        for watcher in watching:
+        for watcher in watchers:
             watcher.cancel()
 
 
@@ -208,7 +211,7 @@ def parse_body(body: bytes) -> Any:
 
 
 def join_surrogates(value: Any) -> Any:
-    """Text with both halves of every pair: some servers cut an emoji in two when they stream it, and clients send the halves back."""
+    """Join the halves of surrogate pairs in all texts: some servers cut an emoji in two when they stream it, and clients send that back."""
     try:
         if isinstance(value, str):
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -232,8 +235,8 @@ def check_session_name(session: str | None) -> str | None:
 # --- answers
 
 
-def completion_body(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str, Any]:
-    """A completion as OpenAI's API gives it. What is ours is under `hermes`."""
+def completion_body(answers: Sequence[Answer], chat_request: ChatRequest) -> dict[str, Any]:
+    """Return a completion in the format of OpenAI's API. Hermes' own fields are under `hermes`."""
     first = answers[0]
     return {
         "id": f"chatcmpl-{first.call_id}",
@@ -244,7 +247,7 @@ def completion_body(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str,
             {
                 "index": at,
                 "message": message_of(answer.completion.message),
-                "logprobs": logprobs_of(answer.completion) if wanted.wants_logprobs else None,
+                "logprobs": logprobs_of(answer.completion) if chat_request.wants_logprobs else None,
                 "finish_reason": finish_of(answer.completion),
             }
             for at, answer in enumerate(answers)
@@ -255,12 +258,12 @@ def completion_body(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str,
 
 
 def message_of(message: ChatMessage) -> dict[str, Any]:
-    said: dict[str, Any] = {"role": "assistant", "content": message.get("content"), "refusal": message.get("refusal")}
+    body: dict[str, Any] = {"role": "assistant", "content": message.get("content"), "refusal": message.get("refusal")}
     if message.get("tool_calls"):
-        said["tool_calls"] = message["tool_calls"]
+        body["tool_calls"] = message["tool_calls"]
     if message.get("reasoning"):
-        said["reasoning_content"] = message["reasoning"]
-    return said
+        body["reasoning_content"] = message["reasoning"]
+    return body
 
 
 def logprobs_of(completion: Completion) -> dict[str, Any] | None:
@@ -269,7 +272,7 @@ def logprobs_of(completion: Completion) -> dict[str, Any] | None:
 
 
 def replace_infinity(value: Any) -> Any:
-    """JSON has no infinity; OpenAI says -9999 for what can not be."""
+    """Replace infinite numbers by -9999, as OpenAI does: JSON has no infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else -9999.0
     if isinstance(value, list):
@@ -278,14 +281,14 @@ def replace_infinity(value: Any) -> Any:
 
 
 def finish_of(completion: Completion) -> str:
-    """The finish reason in OpenAI's words. A refusal has a text of its own there, or is a filter's work."""
+    """Return the finish reason in OpenAI's words. For OpenAI a refusal has a text of its own, or is a content filter's."""
     if completion.finish_reason != "refusal":
         return completion.finish_reason
     return "stop" if completion.message.get("refusal") else "content_filter"
 
 
 def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
-    """What all answers took together; each of several has been asked for with the whole prompt."""
+    """Return the tokens of all answers together. Each answer was a call with the whole prompt."""
     tokens_in, tokens_out = sum(usage.tokens_in for usage in usages), sum(usage.tokens_out for usage in usages)
     return {
         "prompt_tokens": tokens_in,
@@ -296,7 +299,7 @@ def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
 
 
 def hermes_fields(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Where it is recorded, who answered, and what it cost."""
+    """Return the session of the chat, the backend that answered, its attempts, and the cost."""
     first = answers[0]
     return {
         "session": str(first.session_id) if first.session_id else None,
@@ -318,19 +321,19 @@ def model_entry(name: str) -> dict[str, Any]:
 # --- streams
 
 
-async def stream_events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], wanted: ChatRequest) -> AsyncGenerator[bytes]:
-    """The answers as server-sent events: chunks, the usage where it was asked for, `[DONE]`.
+async def stream_events(first: ChoicePiece, pieces: AsyncGenerator[ChoicePiece], chat_request: ChatRequest) -> AsyncGenerator[bytes]:
+    """Yield the answers as server-sent events: chunks, the usage if the client asked for it, `[DONE]`.
 
-    What breaks off in the middle ends with an error and without `[DONE]`, so that nobody takes half an answer for a whole one."""
-    writer = ChunkWriter(wanted)
-    async with aclosing(said):
+    A stream that breaks off ends with an error and without `[DONE]`, so that no client takes half an answer for a whole one."""
+    writer = ChunkWriter(chat_request)
+    async with aclosing(pieces):
         try:
             for chunk in writer.chunks(first):
                 yield chunk
-            async for one in said:
-                for chunk in writer.chunks(one):
+            async for piece in pieces:
+                for chunk in writer.chunks(piece):
                     yield chunk
-        except Exception as error:  # noqa: BLE001  # there is no status any more: the error is the last event
+        except Exception as error:  # noqa: BLE001  # the status is sent already, so the error is the last event
             yield sse_data(openai_error(error))
             return
     for chunk in writer.end():
@@ -340,43 +343,44 @@ async def stream_events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], w
 class ChunkWriter:
     """Writes the pieces of answers as chunks."""
 
-    def __init__(self, wanted: ChatRequest) -> None:
-        self._wanted = wanted
+    def __init__(self, chat_request: ChatRequest) -> None:
+        self._chat_request = chat_request
         self._created = int(time.time())
         self._name = "chatcmpl-"
-        self._model = wanted.model
+        self._model = chat_request.model
         self._answers: dict[int, Answer] = {}
 
-    def chunks(self, said: ChoicePiece) -> list[bytes]:
-        match said.piece:
+    def chunks(self, choice_piece: ChoicePiece) -> list[bytes]:
+        choice = choice_piece.choice
+        match choice_piece.piece:
             case AnswerStarted(call_id, model):
                 if self._name == "chatcmpl-":
                     self._name, self._model = f"chatcmpl-{call_id}", model
-                return [self._chunk(said.choice, {"role": "assistant", "content": ""})]
+                return [self._chunk(choice, {"role": "assistant", "content": ""})]
             case Answer() as answer:
-                self._answers[said.choice] = answer
-                return self._last(said.choice, answer.completion)
+                self._answers[choice] = answer
+                return self._last(choice, answer.completion)
             case delta:
-                return [self._chunk(said.choice, delta_of(delta))]
+                return [self._chunk(choice, delta_of(delta))]
 
     def end(self) -> list[bytes]:
-        """The usage, with what is ours, and the end."""
+        """Return the usage with Hermes' own fields, if the client asked for it, and the end of the stream."""
         answers = [answer for _, answer in sorted(self._answers.items())]
         last = []
-        if self._wanted.wants_usage and answers:
+        if self._chat_request.wants_usage and answers:
             usage = usage_of([answer.completion.usage for answer in answers])
             last.append(sse_data({**self._head(), "choices": [], "usage": usage, "hermes": hermes_fields(answers)}))
         return [*last, b"data: [DONE]\n\n"]
 
     def _last(self, choice: int, completion: Completion) -> list[bytes]:
-        """The finish reason, and before it what no delta has said."""
-        logprobs = logprobs_of(completion) if self._wanted.wants_logprobs else None
+        """Return the chunk with the finish reason, and with the refusal and logprobs, which no delta holds."""
+        logprobs = logprobs_of(completion) if self._chat_request.wants_logprobs else None
         refusal = completion.message.get("refusal")
         return [self._chunk(choice, {"refusal": refusal} if refusal else {}, finish_of(completion), logprobs)]
 
     def _chunk(self, choice: int, delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
         chunk = {**self._head(), "choices": [{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
-        return sse_data({**chunk, "usage": None} if self._wanted.wants_usage else chunk)
+        return sse_data({**chunk, "usage": None} if self._chat_request.wants_usage else chunk)
 
     def _head(self) -> dict[str, Any]:
         return {"id": self._name, "object": "chat.completion.chunk", "created": self._created, "model": self._model}

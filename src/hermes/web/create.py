@@ -1,4 +1,4 @@
-"""Put the routes together."""
+"""Builds the web app from its routes."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or 
 
 
 def create_web(services: WebServices) -> FastAPI:
-    """Return the whole web as one ASGI app. Opens nothing: whoever runs it holds the services open."""
-    # No interactive documentation: FastAPI's loads its scripts from somebody else's server.
-    elsewhere: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
-    web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
+    """Return the whole web as one ASGI app. It opens nothing: the caller keeps the services open."""
+    # No interactive documentation: FastAPI's pages load their scripts from another server.
+    no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **no_docs)
     answers = TurnAnswers(
         services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing
     )
     web.include_router(health_routes(services))
     guesses = RateLimit(services.settings.refused_per_minute)
-    doorkeeper = ApiAuth(services.transactions, services.api_keys, guesses=guesses)
-    web.include_router(message_routes(services, answers, doorkeeper))
-    web.include_router(proactive_routes(services.transactions, services.outbox, doorkeeper))
-    completions = CompletionsEndpoint(services.door, doorkeeper, services.completions_settings.max_choices)
-    web.include_router(completion_routes(completions))
+    api_auth = ApiAuth(services.transactions, services.api_keys, guesses=guesses)
+    web.include_router(message_routes(services, answers, api_auth))
+    web.include_router(proactive_routes(services.transactions, services.outbox, api_auth))
+    endpoint = CompletionsEndpoint(services.completions, api_auth, services.completions_settings.max_choices)
+    web.include_router(completion_routes(endpoint))
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers, RateLimit(services.settings.per_minute)))
         web.include_router(visitor_proactive_routes(services.transactions, services.outbox))
-    if services.lines is not None and services.inbound is not None:
-        web.include_router(webhook_routes(services.lines, services.inbound, guesses))
+    if services.account_channels is not None and services.inbound is not None:
+        web.include_router(webhook_routes(services.account_channels, services.inbound, guesses))
     if services.my_data is not None:
-        web.include_router(user_data_routes(services.my_data, doorkeeper))
+        web.include_router(user_data_routes(services.my_data, api_auth))
         if services.has_chat:
             web.include_router(visitor_data_routes(services.my_data))
 
@@ -56,7 +56,7 @@ def create_web(services: WebServices) -> FastAPI:
 
     install_error_handlers(web)
     wider = {CHAT_PATH: services.completions_settings.max_body_bytes, "/webhooks/": MAX_WEBHOOK_BYTES}
-    web.add_middleware(CompletionsShortcut, completions=completions)
+    web.add_middleware(CompletionsShortcut, endpoint=endpoint)
     web.add_middleware(BodyLimit, max_bytes=services.settings.max_body_bytes, wider=wider)
-    web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every answer
+    web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every response
     return web

@@ -1,4 +1,4 @@
-"""What a client is told when something is wrong: one shape, the way out, and nothing of our insides.
+"""Errors as the client sees them: one JSON shape, with advice, and without internal details.
 
 {"error": {"message": "txt: unknown field; did you mean text?", "type": "invalid_request", "param": "txt", "code": "extra_forbidden"}}"""
 
@@ -19,7 +19,7 @@ from hermes.ports.errors import IdempotencyKeyReused, InboxFull, NotFound, PortE
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong, for a person and for a program."""
+    """The error, for a person and for a program."""
 
     message: str
     type: str
@@ -28,13 +28,13 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The body of every answer that is no success."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 class ApiError(Exception):
-    """A request that is answered with an error of ours."""
+    """An error response of Hermes."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ApiError(Exception):
         headers: Mapping[str, str] | None = None,
         kind: str | None = None,
     ) -> None:
-        """`kind` is the error's type where it is not the usual one of its status."""
+        """`kind` is the error's type if it is not the default of its status."""
         super().__init__(message)
         self.status, self.code, self.message, self.param, self.headers, self.kind = status, code, message, param, headers, kind
 
@@ -68,20 +68,20 @@ PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
     IdempotencyKeyReused: (422, "idempotency_key_reused", "This Idempotency-Key was used for a request with another body.", {}),
     RequestStillRunning: (409, "still_running", "The first request with this Idempotency-Key has no answer yet.", {"Retry-After": "1"}),
     NotFound: (404, "not_found", "There is no such message.", {}),
-    UserErased: (410, "forgotten", "Its sender was deleted, and the answer with them.", {}),
+    UserErased: (410, "user_erased", "The message's sender was deleted, and the answer too.", {}),
 }
-"""What a failure behind a port means for a client. The port's own words stay inside: they may name hosts."""
+"""The error response for each error of a port. The port's own text is left out: it may name hosts."""
 
 
 def install_error_handlers(web: FastAPI) -> None:
-    """Have every error of an app answered in the one shape."""
+    """Make the app answer every error in this shape."""
 
     @web.exception_handler(ApiError)
     async def refused(_: Request, error: ApiError) -> JSONResponse:
         return api_error_response(error)
 
     @web.exception_handler(PortError)
-    async def failed_behind_a_port(_: Request, error: PortError) -> JSONResponse:
+    async def port_failed(_: Request, error: PortError) -> JSONResponse:
         if type(error) not in PORT_ERRORS:
             raise error
         status, code, message, headers = PORT_ERRORS[type(error)]
@@ -99,7 +99,7 @@ def install_error_handlers(web: FastAPI) -> None:
 
     @web.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> JSONResponse:
-        # The server logs it; the client learns that it was not the client's fault.
+        # The server logs it; the client learns only that the fault is not its own.
         return error_response(500, "internal_error", "Something went wrong on our side.")
 
 
@@ -122,7 +122,7 @@ def error_response(
 
 
 def validation_response(errors: Sequence[Any]) -> JSONResponse:
-    """Name the field that is wrong; the values that were sent are not repeated."""
+    """Name the wrong field, without repeating the values that the client sent."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return error_response(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']} at character {first['loc'][-1]}.")

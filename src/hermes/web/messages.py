@@ -1,4 +1,4 @@
-"""`/v1/messages`: send a message as a program, and get the answer at once, later, or as events."""
+"""`/v1/messages`: a program sends a user's message, and gets the answer at once, later, or as events."""
 
 import hashlib
 import hmac
@@ -32,13 +32,13 @@ class NewMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: str = Field("", max_length=100_000, description="What they say; may be left out where a picture says it.")
-    user: Name = Field("default", description="Who says it, as you call them. Each user has credits and a memory of their own.")
-    channel: Name | None = Field(None, description="The conversation it belongs to; without it, the user's own.")
+    text: str = Field("", max_length=100_000, description="The user's text; may be left out if there is an image.")
+    user: Name = Field("default", description="Your name for the user who writes. Each user has credits and a memory of their own.")
+    channel: Name | None = Field(None, description="The conversation that the message belongs to; without it, the user's own.")
     shared: bool = Field(
         default=False,
-        description="Others read this channel too: the answer knows nothing private of the user, and no tool works for them. "
-        "From the first message that says so, and as soon as a second user writes in a channel, it stays so.",
+        description="Whether other people read this channel too: then the answer uses nothing private of the user, and no tool works "
+        "for them. A channel stays shared from the first message with this, and as soon as a second user writes in it.",
     )
     stream: bool = Field(default=False, description="Answer with server-sent events: accepted, message, done.")
     media_url: str | None = Field(None, max_length=2_048, pattern=r"^https?://[^\s\x00-\x1f]+$")
@@ -59,7 +59,7 @@ class MessageReply(BaseModel):
 
 
 class RunningTurn(BaseModel):
-    """The message is stored, and its answer is on the way."""
+    """The message is stored, and Hermes works on its answer."""
 
     turn_id: UUID
     status: str = "running"
@@ -68,7 +68,7 @@ class RunningTurn(BaseModel):
 STREAM_CONTENT: dict[str, Any] = {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}}
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": MessageReply, "description": "The answer."},
-    202: {"model": RunningTurn, "description": "It runs; `Location` says where the answer will be."},
+    202: {"model": RunningTurn, "description": "The turn runs; `Location` is the address of its answer."},
     **{status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)},
 }
 
@@ -76,26 +76,27 @@ bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
-def message_routes(services: WebServices, answers: TurnAnswers, doorkeeper: ApiAuth) -> APIRouter:
+def message_routes(services: WebServices, answers: TurnAnswers, api_auth: ApiAuth) -> APIRouter:
     """The routes of `/v1/messages`."""
     routes = APIRouter(tags=["messages"])
 
     limit = RateLimit(services.api_settings.per_minute)
 
-    async def who(request: Request, credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+    async def find_key(request: Request, credentials: Credentials) -> ApiKey:
+        return await api_auth.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
     @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
     async def send(
         body: NewMessage,
         credentials: Credentials,
-        key: Annotated[ApiKey, Depends(who)],
+        key: Annotated[ApiKey, Depends(find_key)],
         idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
         prefer: Annotated[str, Header(description="`respond-async` answers 202 at once.")] = "",
     ) -> Response:
-        """With an `Idempotency-Key` a repeated request gets the first one's answer, for a day; without, every request is a new message."""
+        """With an `Idempotency-Key`, a repeated request gets the answer of the first one, for a day. Without one, every request is a new
+        message."""
         if not body.text and body.media_url is None:
-            raise ApiError(422, "missing", "There is neither a text nor a media_url.", param="text")
+            raise ApiError(422, "missing", "The message has neither a text nor a media_url.", param="text")
         allowed_channel(key, body.channel or body.user)
         limit.admit(str(key.id))
         sent_key = None
@@ -120,12 +121,12 @@ def message_routes(services: WebServices, answers: TurnAnswers, doorkeeper: ApiA
         return turn_response(receipt.turn_id, response, headers, "/v1")
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
-    async def look(turn_id: str, key: Annotated[ApiKey, Depends(who)]) -> Response:
+    async def look(turn_id: str, key: Annotated[ApiKey, Depends(find_key)]) -> Response:
         found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
         return turn_response(found, await answers.now(found), {}, "/v1")
 
     @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAM_CONTENT}}, summary="The answer to a message, as events")
-    async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(who)]) -> Response:
+    async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(find_key)]) -> Response:
         found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
         return resume_events(answers, found, request)
 
@@ -146,6 +147,7 @@ def message_envelope(body: NewMessage, key: ApiKey) -> Envelope:
 
 
 def body_digest(body: NewMessage, secret: str) -> bytes:
-    """Recognise the same request again. Keyed with the caller's secret: whoever reads the database cannot test what was said."""
+    """Return a digest by which a repeated request is recognised. It is keyed with the caller's secret, so a person who reads the database
+    cannot test guesses of the text."""
     canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
     return hmac.new(secret.encode("utf-8", "surrogatepass"), canonical.encode(), hashlib.sha256).digest()

@@ -1,8 +1,8 @@
-"""What is known about somebody, shown to them and taken back: over the API for the users of an account, on the chat page for the visitor.
+"""Shows and erases what Hermes knows about a user: over the API for the users of an account, on the chat page for the visitor.
 
-A user of the API is (account, REST, the name that `POST /v1/messages` calls `user`); a visitor of the page is their cookie. Whoever is
-not found there is not there: nobody learns who writes to another account. And somebody who writes to several is shown to each of them as
-far as they spoke there, and forgotten by each for itself."""
+A user of the API is (account, REST, the name that `POST /v1/messages` calls `user`); a visitor of the page is their cookie. For a user of
+another account the answer is 404, so that no client learns who writes to another account. Of a user who writes to several
+accounts, each account sees only what they said there, and erases only that."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,12 +29,12 @@ from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.messages import Credentials
 from hermes.web.rate_limit import address_of
 
-Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who, as you call them.")]
+Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Your name for the user.")]
 FactId = Annotated[UUID, Path(description="The `id` of a fact in their data.")]
 
 
 class FactView(BaseModel):
-    """Something that is known, with where it comes from. A fact is superseded, never overwritten."""
+    """A fact about a user, with its origin. A fact is superseded, never overwritten."""
 
     id: UUID
     text: str
@@ -44,37 +44,37 @@ class FactView(BaseModel):
     confidence: float
     valid_from: str
     expires_at: str | None
-    superseded_at: str | None = Field(description="Since when it is no longer held to be true.")
+    superseded_at: str | None = Field(description="When Hermes stopped taking it for true.")
     superseded_by: UUID | None
 
 
 class UserDataView(BaseModel):
-    """All that is kept of a user; of one who writes to other accounts too, what they said to this one."""
+    """All data of a user. If the user writes to other accounts too: what they said to this one."""
 
     id: UUID
     state: str
     tier: str
     language: str | None
-    trains: bool = Field(description="Whether what they say may be used for training.")
+    trains: bool = Field(description="Whether their messages may be used for training.")
     referral_code: str
     created_at: str | None
     credits: dict[str, int] = Field(description="`available` and `reserved`.")
-    channels: list[dict[str, str]] = Field(description="Where they write from, in this account.")
-    kept: dict[str, int] = Field(description="How much else there is, by kind.")
-    facts: list[FactView] = Field(description="Everything that is or was known, oldest first.")
+    channels: list[dict[str, str]] = Field(description="The addresses that they write from, in this account.")
+    kept: dict[str, int] = Field(description="How many other records there are, by kind.")
+    facts: list[FactView] = Field(description="All present and past facts, oldest first.")
     dreams: list[dict[str, Any]] = Field(
-        description="What Hermes concludes from it, and would like to know; from all of it, so not in part."
+        description="What Hermes concludes from all facts, and would like to know. Empty if the user writes to other accounts too."
     )
 
 
 class ForgottenFacts(BaseModel):
-    """How many facts are gone."""
+    """How many facts Hermes has forgotten."""
 
     forgotten: int
 
 
 class ForgottenInAccount(BaseModel):
-    """Somebody is gone from this account, and writes to others still."""
+    """The user was erased from this account, and still writes to others."""
 
     forgotten: Literal["account"]
 
@@ -82,72 +82,72 @@ class ForgottenInAccount(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(parts: MyDataStores, doorkeeper: ApiAuth) -> APIRouter:
-    """`/v1/users/{user}`: for programs, the users of their own account."""
+def user_data_routes(stores: MyDataStores, api_auth: ApiAuth) -> APIRouter:
+    """`/v1/users/{user}`: for programs, about the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
-    async def who(request: Request, credentials: Credentials) -> ApiKey:
-        key = await doorkeeper.admit(credentials.credentials if credentials else None, "users", address_of(request))
+    async def find_key(request: Request, credentials: Credentials) -> ApiKey:
+        key = await api_auth.admit(credentials.credentials if credentials else None, "users", address_of(request))
         if key.channels is not None:
-            raise ApiError(403, "wrong_channel", "What is kept of a user goes beyond the channels of this API key.")
+            raise ApiError(403, "wrong_channel", "The data of a user is not limited to the channels of this API key.")
         return key
 
-    async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
-        return await find_channel_user(UserChannel(key.account, Platform.REST, user), parts)
+    async def find_user(user: Name, key: Annotated[ApiKey, Depends(find_key)]) -> User:
+        return await find_channel_user(UserChannel(key.account, Platform.REST, user), stores)
 
-    Key = Annotated[ApiKey, Depends(who)]  # noqa: N806  # a type
-    Theirs = Annotated[User, Depends(theirs)]  # noqa: N806  # a type
+    Key = Annotated[ApiKey, Depends(find_key)]  # noqa: N806  # a type
+    KnownUser = Annotated[User, Depends(find_user)]  # noqa: N806  # a type
 
-    @routes.get("/v1/users/{user}/data", responses={200: {"model": UserDataView}}, summary="All that is kept of a user")
-    async def show(known: Theirs, key: Key) -> Response:
-        return await user_data_response(known, key.account, parts)
+    @routes.get("/v1/users/{user}/data", responses={200: {"model": UserDataView}}, summary="All data of a user")
+    async def show(known: KnownUser, key: Key) -> Response:
+        return await user_data_response(known, key.account, stores)
 
-    @routes.delete("/v1/users/{user}/memory", responses={200: {"model": ForgottenFacts}}, summary="Forget all that is known of a user")
-    async def empty(known: Theirs, key: Key) -> Response:
-        """Facts and dreams are gone for good; the user stays, with credits, and the next message begins a new conversation. Of one who
-        writes to other accounts too, what was learnt in this one."""
-        return await forget_memory_response(known, key.account, parts)
+    @routes.delete("/v1/users/{user}/memory", responses={200: {"model": ForgottenFacts}}, summary="Forget all facts about a user")
+    async def empty(known: KnownUser, key: Key) -> Response:
+        """Erases the user's facts and dreams for good. The user and their credits stay, and their next message begins a new session. If the
+        user writes to other accounts too, it erases what was learnt in this one."""
+        return await forget_memory_response(known, key.account, stores)
 
     @routes.delete("/v1/users/{user}/memory/{fact_id}", status_code=204, summary="Forget one fact")
-    async def drop(fact_id: FactId, known: Theirs, key: Key) -> Response:
-        return await forget_fact_response(known, fact_id, key.account, parts)
+    async def drop(fact_id: FactId, known: KnownUser, key: Key) -> Response:
+        return await forget_fact_response(known, fact_id, key.account, stores)
 
     @routes.delete("/v1/users/{user}", status_code=204, responses={200: {"model": ForgottenInAccount}}, summary="Forget a user")
-    async def forget(known: Theirs, key: Key) -> Response:
-        """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new.
+    async def forget(known: KnownUser, key: Key) -> Response:
+        """Discards the user's key, so that what it sealed can never be read again. A later message under that name is from a new user.
 
-        Somebody who writes to other accounts too is forgotten in this one alone, and the answer says so, with 200."""
-        return await forget_user_response(known, key.account, parts)
+        A user who writes to other accounts too is erased in this one alone, and the response says so, with 200."""
+        return await forget_user_response(known, key.account, stores)
 
     return routes
 
 
-def visitor_data_routes(parts: MyDataStores) -> APIRouter:
-    """`/web/my-data`: for the chat page, its visitor's own."""
+def visitor_data_routes(stores: MyDataStores) -> APIRouter:
+    """`/web/my-data`: for the chat page, about its visitor."""
     routes = APIRouter(include_in_schema=False, dependencies=[Depends(own_page_only)])
 
-    async def myself(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
+    async def find_visitor(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
         if hermes_visitor is None or not is_cookie(hermes_visitor):
             raise unknown_user()
-        return await find_channel_user(UserChannel(WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor)), parts)
+        return await find_channel_user(UserChannel(WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor)), stores)
 
-    Myself = Annotated[User, Depends(myself)]  # noqa: N806  # a type
+    Visitor = Annotated[User, Depends(find_visitor)]  # noqa: N806  # a type
 
     @routes.get("/web/my-data")
-    async def show(me: Myself) -> Response:
-        return await user_data_response(me, WEB_ACCOUNT, parts)
+    async def show(visitor: Visitor) -> Response:
+        return await user_data_response(visitor, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data/memory")
-    async def empty(me: Myself) -> Response:
-        return await forget_memory_response(me, WEB_ACCOUNT, parts)
+    async def empty(visitor: Visitor) -> Response:
+        return await forget_memory_response(visitor, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data/memory/{fact_id}")
-    async def drop(fact_id: FactId, me: Myself) -> Response:
-        return await forget_fact_response(me, fact_id, WEB_ACCOUNT, parts)
+    async def drop(fact_id: FactId, visitor: Visitor) -> Response:
+        return await forget_fact_response(visitor, fact_id, WEB_ACCOUNT, stores)
 
     @routes.delete("/web/my-data")
-    async def forget(me: Myself, request: Request) -> Response:
-        response = await forget_user_response(me, WEB_ACCOUNT, parts)
+    async def forget(visitor: Visitor, request: Request) -> Response:
+        response = await forget_user_response(visitor, WEB_ACCOUNT, stores)
         response.delete_cookie(VISITOR_COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
         return response
 
@@ -155,7 +155,7 @@ def visitor_data_routes(parts: MyDataStores) -> APIRouter:
 
 
 class RawPathRoute(APIRoute):
-    """A route that reads the path before it is decoded, so that a name may hold a slash: `team%2Falice` is one name."""
+    """A route that matches the path before it is decoded, so that a name may hold a slash: `team%2Falice` is one name."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches({**scope, "path": scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")})
@@ -166,48 +166,48 @@ class RawPathRoute(APIRoute):
         return match, {**child, "path_params": decoded} if child else child
 
 
-async def find_channel_user(channel: UserChannel, parts: MyDataStores) -> User:
+async def find_channel_user(channel: UserChannel, stores: MyDataStores) -> User:
     with translate_errors():
-        async with parts.transactions.begin() as tx:
-            user = await parts.people.find(tx, channel)
+        async with stores.transactions.begin() as tx:
+            user = await stores.people.find(tx, channel)
     if user is None:
         raise unknown_user()
     return user
 
 
-async def user_data_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def user_data_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        data = await my_data(user.id, parts, account=account)
+        data = await my_data(user.id, stores, account=account)
     return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
 
 
-async def forget_memory_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def forget_memory_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        count = await forget_memory(user.id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
+        count = await forget_memory(user.id, **memory_services(stores), account=await limiting_account(user.id, account, stores))
     return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
 
 
-async def forget_fact_response(user: User, fact_id: UUID, account: str, parts: MyDataStores) -> Response:
+async def forget_fact_response(user: User, fact_id: UUID, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        was_there = await forget_fact(user.id, fact_id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
+        was_there = await forget_fact(user.id, fact_id, **memory_services(stores), account=await limiting_account(user.id, account, stores))
     if not was_there:
         raise ApiError(404, "unknown_fact", "There is no such fact.")
     return Response(status_code=204)
 
 
-async def forget_user_response(user: User, account: str, parts: MyDataStores) -> Response:
+async def forget_user_response(user: User, account: str, stores: MyDataStores) -> Response:
     with translate_errors():
-        is_gone = await forget_user_at(user.id, account, parts)
+        is_gone = await forget_user_at(user.id, account, stores)
     return Response(status_code=204) if is_gone else JSONResponse({"forgotten": "account"}, headers={"Cache-Control": "no-store"})
 
 
-def memory_services(parts: MyDataStores) -> dict[str, Any]:
-    return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "eraser": parts.eraser}
+def memory_services(stores: MyDataStores) -> dict[str, Any]:
+    return {"transactions": stores.transactions, "memories": stores.memories, "souls": stores.souls, "words": stores.eraser}
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Say what a failure means here: somebody who was deleted meanwhile is nobody, and a store that is away may be asked again."""
+    """Translate errors: 404 for a user who was erased meanwhile, 503 and `Retry-After` for a store that is away or busy."""
     try:
         yield
     except (NotFound, UserErased):

@@ -1,6 +1,7 @@
-"""What Hermes said by itself, for those who fetch their answers from us: reminders, and prices that came down.
+"""Proactive messages, for clients that fetch their answers: reminders, and prices that came down.
 
-Whoever asks says which news they saw last, and gets those that came after; asked again with the same number, it is the same answer."""
+A client sends the id of the last proactive message that it saw, and gets the later ones. The same id again gets the same answer, and what
+came meanwhile."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -19,36 +20,36 @@ from hermes.web.errors import ErrorBody
 from hermes.web.messages import Credentials, Name
 from hermes.web.rate_limit import address_of
 
-AfterId = Annotated[int, Query(ge=0, description="The `id` of the news that you saw last; 0 for all.")]
+AfterId = Annotated[int, Query(ge=0, description="The `id` of the last proactive message that you saw; 0 for all.")]
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 422, 429, 503)}
 
 
 class ProactiveMessageView(BaseModel):
-    """Something that Hermes said by itself."""
+    """A message that Hermes sent by itself."""
 
-    id: int = Field(description="Grows: what has a larger one was said later.")
+    id: int = Field(description="Grows: a later message has a larger one.")
     turn_id: str = Field(description="The turn in which the user asked for it.")
-    name: str = Field(description="What it is of: `reminder/…`, `price/…`.")
+    name: str = Field(description="What the message is about: `reminder/…`, `price/…`.")
     text: str
     at: str
 
 
 class ProactiveMessageList(BaseModel):
-    """What was said, oldest first."""
+    """Proactive messages, oldest first."""
 
     news: list[ProactiveMessageView]
 
 
-def proactive_routes(transactions: Transactions, outbox: Outbox, doorkeeper: ApiAuth) -> APIRouter:
+def proactive_routes(transactions: Transactions, outbox: Outbox, api_auth: ApiAuth) -> APIRouter:
     """`GET /v1/news`."""
     routes = APIRouter(tags=["messages"])
 
-    async def who(request: Request, credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+    async def find_key(request: Request, credentials: Credentials) -> ApiKey:
+        return await api_auth.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
-    @routes.get("/v1/news", response_model=ProactiveMessageList, responses=RESPONSES, summary="What Hermes said by itself")
+    @routes.get("/v1/news", response_model=ProactiveMessageList, responses=RESPONSES, summary="Messages that Hermes sent by itself")
     async def news(
-        key: Annotated[ApiKey, Depends(who)], user: Name = "default", channel: Name | None = None, after: AfterId = 0
+        key: Annotated[ApiKey, Depends(find_key)], user: Name = "default", channel: Name | None = None, after: AfterId = 0
     ) -> JSONResponse:
         """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
         async with transactions.begin() as tx:
@@ -75,9 +76,15 @@ def visitor_proactive_routes(transactions: Transactions, outbox: Outbox) -> APIR
     return routes
 
 
-def messages_response(news: Sequence[ProactiveMessage]) -> JSONResponse:
-    return JSONResponse({"news": [message_json(each) for each in news]}, headers={"Cache-Control": "no-store"})
+def messages_response(messages: Sequence[ProactiveMessage]) -> JSONResponse:
+    return JSONResponse({"news": [message_json(message) for message in messages]}, headers={"Cache-Control": "no-store"})
 
 
-def message_json(news: ProactiveMessage) -> dict[str, Any]:
-    return {"id": news.id, "turn_id": str(news.turn_id), "name": news.name, "text": news.text, "at": news.at.isoformat()}
+def message_json(message: ProactiveMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "turn_id": str(message.turn_id),
+        "name": message.name,
+        "text": message.text,
+        "at": message.at.isoformat(),
+    }

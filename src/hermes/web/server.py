@@ -1,6 +1,6 @@
-"""Run the web face on a socket until cancelled.
+"""Runs the HTTP server on a socket until cancelled.
 
-Signals are none of its business: whoever runs it cancels it, and it answers what is under way before it ends."""
+It does not handle signals: the caller cancels it, and it answers the requests that have begun before it ends."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from hermes.web.create import create_web
 from hermes.web.services import WebServices
 
 SHUTDOWN_TIMEOUT_S = 5.0
-"""How long open requests may take once the server has been told to stop. Whoever waits for an answer is sent away before that."""
+"""How long open requests may take after the server was told to stop. Requests that wait for a turn end before that."""
 
 
 async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests; call `ready` when the first one can come."""
+    """Answer requests; call `ready` as soon as the server accepts them."""
     services = web_services_from(hermes)
     config = uvicorn.Config(
         create_web(services),
-        log_config=None,  # its loggers write into our log
+        log_config=None,  # its loggers write into the log of Hermes
         access_log=False,
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=round(SHUTDOWN_TIMEOUT_S),
     )
-    # Accepted connections inherit it. asyncio sets it only on sockets that name their protocol, and these do not; without it the body of
-    # an answer waits 40 ms for the client to acknowledge its head.
+    # Accepted connections inherit TCP_NODELAY. asyncio sets it only on sockets that name their protocol, and these do not; without it the
+    # body of a response waits 40 ms for the client to acknowledge its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = WebServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        while not server.started and not serving.done():  # noqa: ASYNC110  # uvicorn has a flag for it, and no event
+        while not server.started and not serving.done():  # noqa: ASYNC110  # uvicorn has a flag for this, and no event
             await asyncio.sleep(0.01)
         if server.started:
             ready()
@@ -50,7 +50,7 @@ async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: 
 
 
 class WebServer(uvicorn.Server):
-    """A server that leaves signals alone. Uvicorn would raise them again when it has stopped, and end the process before the stores."""
+    """A server that leaves signals alone. Uvicorn would raise them again after it has stopped, and end the process before its stores."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -58,23 +58,23 @@ class WebServer(uvicorn.Server):
 
 
 def web_services_from(hermes: Hermes) -> WebServices:
-    """What the web needs of Hermes."""
-    parts, chat = hermes.parts, hermes.settings.web.chat
+    """Return the services of Hermes that the web needs."""
+    adapters, chat = hermes.adapters, hermes.settings.web.chat
     return WebServices(
         transactions=hermes.database,
         intake=hermes.intake,
-        inbox=parts.inbox,
-        outbox=parts.outbox,
-        replies=parts.replies,
-        api_keys=parts.api_keys,
-        door=hermes.door,
+        inbox=adapters.inbox,
+        outbox=adapters.outbox,
+        replies=adapters.replies,
+        api_keys=adapters.api_keys,
+        completions=hermes.completions,
         my_data=hermes.my_data,
-        lines=hermes.lines,
+        account_channels=hermes.account_channels,
         inbound=hermes.inbound,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,
-        completions_settings=hermes.settings.door,
+        completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
     )

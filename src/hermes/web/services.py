@@ -1,4 +1,4 @@
-"""What the web needs, by name."""
+"""The services that the web needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.router.intake import Intake
 from hermes.soul.my_data import MyDataStores
 
 Probe = Callable[[], Awaitable[object]]
-"""Asks a part for a sign of life; raises when there is none."""
+"""Checks that a part answers; raises if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class WebServices:
     outbox: Outbox
     replies: AnswerSignals
     api_keys: ApiKeys
-    door: ChatCompletions
+    completions: ChatCompletions
     metrics: Metrics
     settings: WebSettings
     completions_settings: CompletionsSettings
@@ -41,14 +41,14 @@ class WebServices:
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})
-    """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""
+    """The parts without which Hermes can accept no message. The others only make it faster."""
     has_chat: bool = True
     """Whether the chat page is served."""
     my_data: MyDataStores | None = None
-    """Where users see and take back what is kept of them; None: there are no such routes."""
-    lines: AccountChannels | None = None
-    """The accounts at platforms whose webhooks are taken in; None, or no `hearing`: there are no such routes."""
+    """The stores from which users see and erase their data; None: there are no such routes."""
+    account_channels: AccountChannels | None = None
+    """The channel accounts whose webhooks Hermes accepts; None, or no `inbound`: there are no such routes."""
     inbound: InboundRouter | None = None
-    """Where what a webhook holds is taken to."""
+    """Handles the events of webhooks."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by whoever runs the server when it is about to stop."""
+    """Set by the server when it is about to stop."""

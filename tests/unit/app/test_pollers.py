@@ -24,7 +24,7 @@ class Bot:
     def get(self, platform: Platform, name: str) -> TelegramChannel | None:
         return self.channel if (platform, name) == (Platform.TELEGRAM, "bali") else None
 
-    def newcomer(self, *_: Any) -> UserState:
+    def new_user_state(self, *_: Any) -> UserState:
         return UserState.STRANGER
 
     async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:

@@ -28,11 +28,11 @@ class Breaking:
 async def test_a_reader_that_leaves_is_not_held_up_by_streams_that_break_meanwhile() -> None:
     gateway = Breaking()
     nothing = cast("Any", None)
-    door = ChatCompletions(
+    completions = ChatCompletions(
         gateway=cast("Any", gateway), people=nothing, chats=nothing, graphs=nothing, transactions=nothing, tier="t", deadline_s=1.0
     )
     with capture_logs() as logs:
-        async with asyncio.timeout(20), aclosing(door._merge_streams(3, nothing, nothing, nothing)) as merged:
+        async with asyncio.timeout(20), aclosing(completions._merge_streams(3, nothing, nothing, nothing)) as merged:
             assert [(await anext(merged)).piece for _ in range(3)] == ["piece"] * 3
             await asyncio.sleep(0)  # all of them wait for the next piece
     assert (gateway.broken, logs) == (3, [])

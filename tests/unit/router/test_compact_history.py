@@ -89,7 +89,7 @@ async def test_a_summary_by_a_model_is_a_sample_of_its_own_and_is_paid_once() ->
     texts = [response.message["content"] for response in graph.responses()]
     assert sorted(texts) == sorted([*[LONG] * 5, "They asked about bars in Canggu.", "done"])
     caller = asks(made)[5][1]
-    assert (caller.takes_copies, caller.turn_id is not None) == (False, True)
+    assert (caller.may_use_cache, caller.turn_id is not None) == (False, True)
 
 
 class Counted:

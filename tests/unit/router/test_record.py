@@ -94,7 +94,7 @@ async def test_an_answer_out_of_the_cache_costs_nothing_unless_it_is_said_to() -
         made = house("Hello!")
         made.models.copy_of = "another call"  # type: ignore[attr-defined]
         claim = made.claim("hi")
-        await handle_message(claim, replace(made.services, charges_copies=charges))
+        await handle_message(claim, replace(made.services, charges_cached=charges))
         assert made.credits.turns[claim.turn_id][1] == ("posted" if charges else "voided")
 
 

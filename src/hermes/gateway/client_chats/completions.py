@@ -170,7 +170,7 @@ class ChatCompletions:
             account=end_user.account,
             tier=end_user.tier,
             source=CallSource.COMPLETIONS,
-            takes_copies=False,  # samples are independent
+            may_use_cache=False,  # samples are independent
             models=self.chain(request.model, end_user.tier),
             deadline_s=self.deadline_s,
         )

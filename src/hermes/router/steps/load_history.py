@@ -44,7 +44,7 @@ async def load_history(claim: Claim, person: ResolvedUser, services: Services) -
         return past
     if claim.envelope.is_shared:
         return without_oldest(past, compaction, person.tier)
-    caller = replace(make_caller(claim, person, past.session.id), takes_copies=False)
+    caller = replace(make_caller(claim, person, past.session.id), may_use_cache=False)
     if await compact_history(claim, past.session, caller, compaction, services):
         return replace(await read_history(claim, services), is_compacted=True)
     return past

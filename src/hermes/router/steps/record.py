@@ -72,7 +72,7 @@ async def record(claim: Claim, ended: TurnResult, services: Services) -> Recorde
         else:
             session_id, appended = await write_graph(tx, claim, transcript, services)
             await services.learn(tx, claim)
-        is_charged = transcript is not None and (transcript.is_sampled or services.charges_copies)
+        is_charged = transcript is not None and (transcript.is_sampled or services.charges_cached)
         await (services.credits.post if is_charged else services.credits.void)(tx, claim.turn_id)
         await save_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session_id, {**interaction_meta(ended, appended), "attempt": claim.attempt})

@@ -32,7 +32,7 @@ class PostgresApiKeys:
         *,
         tier: str | None = None,
         trains: bool = False,
-        doors: Sequence[str] | None = None,
+        scopes: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
@@ -43,7 +43,7 @@ class PostgresApiKeys:
             "digest": digest(secret),
             "tier": tier,
             "trains": trains,
-            "doors": None if doors is None else [*doors],
+            "scopes": None if scopes is None else [*scopes],
             "channels": None if channels is None else [*channels],
         }
         await connection_of(tx).execute(SQL["add_account"], row)

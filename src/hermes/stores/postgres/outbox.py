@@ -103,7 +103,7 @@ class PostgresOutbox:
             except (UserErased, SealBroken) as error:
                 # It would hold back for ever what is behind it.
                 reason = "its user was deleted" if isinstance(error, UserErased) else "what is stored of it is damaged"
-                log.warning("parcel_not_opened", turn_id=str(row[2]), reason=reason)
+                log.warning("outbox_message_not_opened", turn_id=str(row[2]), reason=reason)
                 await connection_of(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
         return None
 

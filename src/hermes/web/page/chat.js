@@ -1,5 +1,5 @@
-// The chat page. Messages are sent one after the other, and one turn is watched at a time, the oldest: turns of a conversation run in
-// order, and a browser holds few connections to one server. Every message has an id of its own, so a try can be repeated: it is said once.
+// The chat page. It sends messages one after the other, and watches one turn at a time, the oldest: the turns of a conversation run in
+// order, and a browser opens few connections to one server. Every message has its own id, so the page can repeat a try: Hermes answers once.
 "use strict";
 
 const KEPT = "hermes.talk";
@@ -13,12 +13,12 @@ const field = document.getElementById("text");
 const room = document.querySelector("main");
 
 // One entry: {id, text, state, turn, answer, error}. States: sending → waiting → answered; or failed, and sending again.
-// What Hermes says by itself is an entry too: {id, state: "news", answer, news}.
+// A proactive message of Hermes is an entry too: {id, state: "news", answer, news}.
 let entries = restored();
 let isSending = false;
 let isKnown = false;
 let isWatching = false;
-let isFollowing = true; // the end stays in sight until somebody scrolls up
+let isFollowing = true; // the end stays in sight until the user scrolls up
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -40,7 +40,7 @@ field.addEventListener("keydown", (event) => {
 
 field.addEventListener("input", fit);
 room.addEventListener("scroll", () => { isFollowing = room.scrollHeight - room.scrollTop - room.clientHeight < 80; });
-new ResizeObserver(follow).observe(room); // a phone's keyboard takes half of the room
+new ResizeObserver(follow).observe(room); // a phone's keyboard takes half of the screen
 window.addEventListener("online", () => { calm(); work(); });
 window.addEventListener("offline", () => say("You are offline. What you write is sent when you are back."));
 
@@ -61,10 +61,10 @@ function add(entry) {
 }
 
 function retry(entry) {
-  // To the end, because that is where it will be answered.
+  // It moves to the end, because its answer will come there.
   entries = entries.filter((other) => other !== entry);
   for (const line of [entry.line, entry.reply]) line?.remove();
-  // What was accepted once would only be found again, so it is a new message; what perhaps was not keeps its id.
+  // With the same id Hermes would only find the accepted message again, so that one gets a new id. One that was perhaps not accepted keeps its id.
   add({ id: entry.turn ? newId() : entry.id, text: entry.text, state: "sending" });
   field.focus();
 }
@@ -74,7 +74,7 @@ function work() {
   watchAll();
 }
 
-// Whoever was forgotten is somebody new, who has said nothing yet.
+// After the user was forgotten: the next message is from a new user.
 function startAnew() {
   entries = [];
   isKnown = false;
@@ -99,7 +99,7 @@ async function sendAll() {
   isSending = false;
 }
 
-// Reminders come when their time has come, and not as an answer. Who has said nothing here waits for none.
+// Reminders come by themselves, not as an answer. A user who has written nothing here has none.
 async function askForNews() {
   if (document.hidden || !entries.length) return;
   const seen = Math.max(0, ...entries.map((entry) => entry.news ?? 0));
@@ -111,12 +111,12 @@ async function askForNews() {
       add({ id: newId(), state: "news", answer: text, news: id });
     }
   } catch {
-    // The next time.
+    // The next call tries again.
   }
 }
 
 async function send(entry) {
-  // First a name, then a word: without one, the first message would be said by somebody new each time it is tried.
+  // First the visitor's cookie: without it each try of the first message would come from a new user.
   if (!isKnown) await post("/web/visitor", {});
   isKnown = true;
   return (await post("/web/messages", { id: entry.id, text: entry.text })).json();
@@ -148,11 +148,11 @@ async function watchAll() {
   isWatching = false;
 }
 
-// Wait for the answer for as long as it takes: by events, and where those break off by asking.
+// Wait for the answer as long as it takes: by events, and by asking if those break off.
 async function answerOf(entry) {
   for (let lost = 0; ; lost += 1) {
-    const told = await toldByEvents(entry.turn);
-    if (told !== null) return told;
+    const text = await textFromEvents(entry.turn);
+    if (text !== null) return text;
     try {
       const response = await fetch(`/web/messages/${entry.turn}`, { signal: AbortSignal.timeout(20_000) });
       if (response.status === 200) return (await response.json()).text;
@@ -165,7 +165,7 @@ async function answerOf(entry) {
   }
 }
 
-function toldByEvents(turn) {
+function textFromEvents(turn) {
   return new Promise((resolve) => {
     const events = new EventSource(`/web/messages/${turn}/events`);
     const end = (text) => { events.close(); resolve(text); };
@@ -193,15 +193,15 @@ async function persistently(attempt) {
 }
 
 async function refusal(response) {
-  const told = await response.json().then((body) => body.error.message, () => `The server answered ${response.status}.`);
-  const error = new Error(told);
+  const message = await response.json().then((body) => body.error.message, () => `The server answered ${response.status}.`);
+  const error = new Error(message);
   error.isTold = true;
-  // 5xx and 429 pass; with anything else the next try would end the same way.
+  // 5xx and 429 are temporary; after any other status the next try would fail too.
   error.isFinal = response.status < 500 && response.status !== 429;
   return error;
 }
 
-// --- what is seen
+// --- what the user sees
 
 function show(entry) {
   empty.hidden = true;
@@ -286,7 +286,7 @@ function say(text) {
 }
 
 function calm() {
-  // What was on its way when the connection broke may still arrive; that does not make the browser online.
+  // A response that was under way when the connection broke may still arrive; the browser is offline all the same.
   if (navigator.onLine) say("");
 }
 
@@ -304,14 +304,14 @@ function toTheEnd() {
   isFollowing = true;
 }
 
-// --- what is kept, in this tab, so that a reload shows it again and goes on waiting
+// --- storage in this tab, so that a reload shows the conversation again and goes on waiting
 
 function keep() {
   try {
     const plain = entries.map(({ id, text, state, turn, answer, error, news }) => ({ id, text, state, turn, answer, error, news }));
     sessionStorage.setItem(KEPT, JSON.stringify(plain.slice(-200)));
   } catch {
-    // Full, or forbidden: then a reload starts empty.
+    // The storage is full or forbidden: a reload then starts empty.
   }
 }
 
@@ -323,7 +323,7 @@ function restored() {
   }
 }
 
-// --- small things
+// --- helpers
 
 function newId() {
   // crypto.randomUUID is missing where the page is not served over https or from this machine.

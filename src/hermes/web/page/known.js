@@ -1,8 +1,8 @@
-// "What do you know about me?": a panel with every fact, a way to take each one back, and a way out. Uses what chat.js says and does.
+// "What do you know about me?": a panel with every fact, a button to forget each one, and one to forget the user. Needs chat.js.
 "use strict";
 
 const panel = document.getElementById("known");
-const told = document.getElementById("known-status");
+const panelStatus = document.getElementById("known-status");
 const facts = document.getElementById("facts");
 const before = document.getElementById("before");
 const concluded = document.getElementById("concluded");
@@ -30,46 +30,46 @@ document.getElementById("ask").addEventListener("click", () => {
 });
 closer.addEventListener("click", () => panel.close());
 panel.addEventListener("click", (event) => {
-  if (event.target === panel) panel.close(); // beside it
+  if (event.target === panel) panel.close(); // a click beside the panel
 });
 document.getElementById("no").addEventListener("click", keepIt);
 document.getElementById("forget-all").addEventListener("click", () => {
   askFirst("Forget everything that is listed here? Hermes begins a new conversation then.", async () => {
-    await take("/web/my-data/memory");
+    await erase("/web/my-data/memory");
     await look("Forgotten.");
   });
 });
 document.getElementById("forget-me").addEventListener("click", () => {
-  askFirst("Forget you for good? What you said here can never be read again, by anybody. This cannot be undone.", async () => {
-    const response = await take("/web/my-data");
+  askFirst("Forget you for good? What you said here can never be read again. This cannot be undone.", async () => {
+    const response = await erase("/web/my-data");
     startAnew();
     panel.close();
-    // A body says: only here. They write from elsewhere too.
-    say(`You are forgotten${response.status === 200 ? " here; where else you write from, you are not" : ""}. Whoever writes here now is somebody new.`);
+    // 200, with a body: forgotten only here, because the user writes from other places too.
+    say(`You are forgotten${response.status === 200 ? " here, but not in the other places that you write from" : ""}. If you write here now, you are a new user.`);
     field.focus();
   });
 });
 
-async function look(news = "") {
-  hear(news || "Looking…");
+async function look(notice = "") {
+  setStatus(notice || "Looking…");
   try {
     const response = await fetch("/web/my-data", { signal: AbortSignal.timeout(20_000) });
-    if (response.ok) showAll(await response.json(), news);
-    else await nobody(response);
+    if (response.ok) showAll(await response.json(), notice);
+    else await showUnknown(response);
   } catch (error) {
     wipe();
-    hear(error.isTold ? error.message : "Hermes cannot be reached.");
+    setStatus(error.isTold ? error.message : "Hermes cannot be reached.");
   }
 }
 
-async function nobody(response) {
+async function showUnknown(response) {
   const error = await response.clone().json().then((body) => body.error, () => ({}));
   if (error.code !== "unknown_user") throw await refusal(response);
   wipe();
-  hear("Nothing. You have not said anything yet.");
+  setStatus("Nothing. You have not said anything yet.");
 }
 
-function showAll(data, news) {
+function showAll(data, notice) {
   const live = data.facts.filter((fact) => !fact.superseded_at);
   const old = data.facts.filter((fact) => fact.superseded_at);
   const lines = data.dreams.filter((dream) => dream.kind === "insight" && dream.review === "accepted");
@@ -82,7 +82,7 @@ function showAll(data, news) {
   offers.hidden = false;
   sure.hidden = true;
   document.getElementById("forget-all").hidden = !data.facts.length && !data.dreams.length;
-  hear(news || (live.length ? "" : "Nothing yet. It remembers what you tell it about yourself."));
+  setStatus(notice || (live.length ? "" : "Nothing yet. It remembers what you tell it about yourself."));
 }
 
 function factLine(fact) {
@@ -119,28 +119,28 @@ async function drop(fact, item, button) {
   const list = item.parentElement;
   const place = [...list.children].indexOf(item);
   try {
-    await take(`/web/my-data/memory/${fact.id}`);
+    await erase(`/web/my-data/memory/${fact.id}`);
   } catch (error) {
     button.disabled = false;
-    hear(error.message);
+    setStatus(error.message);
     return;
   }
   await look("Forgotten.");
-  // Who went through the list with the keyboard goes on where they were.
+  // A user who goes through the list with the keyboard goes on from the same place.
   const next = list.children[place] ?? list.lastElementChild;
   (next?.querySelector("button") ?? closer).focus();
 }
 
-async function take(path) {
+async function erase(path) {
   const response = await fetch(path, { method: "DELETE", signal: AbortSignal.timeout(20_000) }).catch(() => {
     throw new Error("Hermes cannot be reached.");
   });
-  // What is not there any more was forgotten before.
+  // 404: it was forgotten before.
   if (!response.ok && response.status !== 404) throw await refusal(response);
   return response;
 }
 
-// --- a question before what cannot be undone
+// --- a question before an action that cannot be undone
 
 function askFirst(question, act) {
   document.getElementById("question").textContent = question;
@@ -153,7 +153,7 @@ function askFirst(question, act) {
       await act();
     } catch (error) {
       keepIt();
-      hear(error.message);
+      setStatus(error.message);
     }
   };
   document.getElementById("no").focus();
@@ -166,8 +166,8 @@ function keepIt() {
   document.getElementById("forget-me").focus();
 }
 
-function hear(text) {
-  if (told.textContent !== text) told.textContent = text;
+function setStatus(text) {
+  if (panelStatus.textContent !== text) panelStatus.textContent = text;
 }
 
 function wipe() {

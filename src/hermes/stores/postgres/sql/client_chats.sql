@@ -22,13 +22,13 @@ order by is_list desc limit 1
 
 -- name: named
 select sessions.id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
-where conversations.account_id = %(account)s and platform = 'door' and channel_id = %(channel_id)s
+where conversations.account_id = %(account)s and platform = 'completions' and channel_id = %(channel_id)s
 order by sessions.number desc limit 1
 for no key update of sessions
 
 -- name: get
 select id, head from sessions where id = %(session_id)s and user_id = %(user_id)s
-    and exists (select from conversations where conversations.id = conversation_id and platform = 'door')
+    and exists (select from conversations where conversations.id = conversation_id and platform = 'completions')
 for no key update
 
 -- name: stood
@@ -41,7 +41,7 @@ select pg_advisory_xact_lock(hashtextextended(%(channel_id)s, 1))
 
 -- name: begin
 with conversation as (
-    insert into conversations (account_id, platform, channel_id, user_id) values (%(account)s, 'door', %(channel_id)s, %(user_id)s)
+    insert into conversations (account_id, platform, channel_id, user_id) values (%(account)s, 'completions', %(channel_id)s, %(user_id)s)
     returning id
 )
 insert into sessions (id, account_id, conversation_id, user_id, seed, head, started_at, last_at)
@@ -50,7 +50,7 @@ select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_t
 -- name: add_first
 -- A new chat with all that is in it.
 with conversation as (
-    insert into conversations (account_id, platform, channel_id, user_id) values (%(account_id)s, 'door', %(channel_id)s, %(user_id)s)
+    insert into conversations (account_id, platform, channel_id, user_id) values (%(account_id)s, 'completions', %(channel_id)s, %(user_id)s)
     returning id
 ), moved as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)

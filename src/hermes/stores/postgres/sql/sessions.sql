@@ -32,7 +32,7 @@ select from accounts where id = %(account)s
 select id from sessions where id = %(id)s or conversation_id = %(id)s
 union
 select sessions.id from conversations join sessions on sessions.conversation_id = conversations.id
-where channel_id = %(name)s or (platform = 'door' and channel_id = conversations.user_id || '/named/' || %(name)s)
+where channel_id = %(name)s or (platform = 'completions' and channel_id = conversations.user_id || '/named/' || %(name)s)
 
 -- name: find
 -- A call is a sign of life too, whether or not it touched the session.

@@ -28,12 +28,12 @@ MODELS = {"bench": "ok", "slow": "slow", "drip": "drip", "failing": "529"}
 START_S = 90.0
 
 
-class NoDoor(Exception):
+class TargetUnavailable(Exception):
     """A server that did not come up, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Target:
     """A server that answers chat completions."""
 
     name: str
@@ -51,16 +51,16 @@ class Door:
 
 
 @contextmanager
-def direct(upstream: int) -> Iterator[Door]:
-    """No door at all."""
-    yield Door(name="direct", port=upstream, path=behaviours())
+def direct(upstream: int) -> Iterator[Target]:
+    """The upstream itself, with no server in between."""
+    yield Target(name="direct", port=upstream, path=behaviours())
 
 
 @contextmanager
-def bare(upstream: int) -> Iterator[Door]:
+def bare(upstream: int) -> Iterator[Target]:
     """The floor of a proxy in Python."""
     with running(module("bare_proxy", f"http://127.0.0.1:{upstream}")) as process:
-        yield Door(name="bare proxy", port=int(first_line(process)), path=behaviours(), pids=(process.pid,))
+        yield Target(name="bare proxy", port=int(first_line(process)), path=behaviours(), pids=(process.pid,))
 
 
 def behaviours() -> dict[str, str]:
@@ -71,7 +71,7 @@ def behaviours() -> dict[str, str]:
 
 
 @contextmanager
-def hermes(upstream: int, folder: Path) -> Iterator[Door]:
+def hermes(upstream: int, folder: Path) -> Iterator[Target]:
     """`hermes serve`, one process, with embedded stores: keys, budgets, costs, a row and a message graph for every call."""
     port = free_port()
     config = folder / "hermes.toml"
@@ -89,9 +89,9 @@ def hermes(upstream: int, folder: Path) -> Iterator[Door]:
         keys = {model: hermes_key(model, environ) for model in MODELS}
         command, log = [sys.executable, "-m", "hermes", "serve", "--with-parent"], folder / "hermes.log"
         with running(command, environ=environ, log=log, pipes=False) as process:
-            door = Door(name="Hermes", port=port, keys=keys, pids=(process.pid,), stores=lambda: store_pids(folder / "home"))
-            until_answered(door, process, log)
-            yield door
+            target = Target(name="Hermes", port=port, keys=keys, pids=(process.pid,), stores=lambda: store_pids(folder / "home"))
+            until_answered(target, process, log)
+            yield target
 
 
 def hermes_toml(upstream: int) -> str:
@@ -124,7 +124,7 @@ def hermes_key(tier: str, environ: Mapping[str, str]) -> str:
     command = [sys.executable, "-m", "hermes", "keys", "create", f"bench-{tier}", "--tier", tier, "--json"]
     told = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)  # noqa: S603  # our own command
     if told.returncode:
-        raise NoDoor(f"Hermes: no key: {told.stderr.strip()[-300:]}")
+        raise TargetUnavailable(f"Hermes: no key: {told.stderr.strip()[-300:]}")
     return str(json.loads(told.stdout)["secret"])
 
 
@@ -138,7 +138,7 @@ def store_pids(home: Path) -> tuple[int, ...]:
 
 
 @contextmanager
-def litellm(upstream: int, folder: Path) -> Iterator[Door]:
+def litellm(upstream: int, folder: Path) -> Iterator[Target]:
     """LiteLLM's proxy, one worker, no database, with a master key."""
     port, key = free_port(), f"sk-{secrets.token_hex(8)}"
     models = [
@@ -150,40 +150,40 @@ def litellm(upstream: int, folder: Path) -> Iterator[Door]:
     command = [str(LITELLM.home / "bin" / "litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     environ = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION"}
     with running([*command, "--num_workers", "1", "--telemetry", "False"], environ=environ, log=log, pipes=False) as process:
-        door = Door(name=f"LiteLLM proxy {LITELLM.version()}", port=port, keys=dict.fromkeys(MODELS, key), pids=(process.pid,))
-        until_answered(door, process, log)
-        yield door
+        target = Target(name=f"LiteLLM proxy {LITELLM.version()}", port=port, keys=dict.fromkeys(MODELS, key), pids=(process.pid,))
+        until_answered(target, process, log)
+        yield target
 
 
 # --- coming up
 
 
-def until_answered(door: Door, process: subprocess.Popen[str], log: Path) -> None:
-    """Wait for the first answer. Raises NoDoor."""
+def until_answered(target: Target, process: subprocess.Popen[str], log: Path) -> None:
+    """Wait for the first answer. Raises TargetUnavailable."""
     deadline, last = time.monotonic() + START_S, "nobody listens"
     while time.monotonic() < deadline:
         if process.poll() is not None:
             said = log.read_text(encoding="utf-8", errors="replace").strip()
-            raise NoDoor(f"{door.name} ended with {process.returncode}: {said[-400:]}")
+            raise TargetUnavailable(f"{target.name} ended with {process.returncode}: {said[-400:]}")
         try:
-            status, last = asked(door)
+            status, last = asked(target)
         except OSError:
             time.sleep(0.1)
             continue
         if status == 200:
             return
         if status in {400, 401, 403, 404, 405, 422}:
-            raise NoDoor(f"{door.name} answers {status}: {last[:300]}")
+            raise TargetUnavailable(f"{target.name} answers {status}: {last[:300]}")
         time.sleep(0.2)
-    raise NoDoor(f"{door.name} gives no answer: {last[:300]}")
+    raise TargetUnavailable(f"{target.name} gives no answer: {last[:300]}")
 
 
-def asked(door: Door) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=30)
+def asked(target: Target) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=30)
     try:
         body = json.dumps({"model": "bench", "max_tokens": MAX_TOKENS, "messages": messages(0)})
-        headers = {"content-type": "application/json", "authorization": f"Bearer {door.keys.get('bench', '')}"}
-        connection.request("POST", door.path_to("bench"), body, headers)
+        headers = {"content-type": "application/json", "authorization": f"Bearer {target.keys.get('bench', '')}"}
+        connection.request("POST", target.path_to("bench"), body, headers)
         response = connection.getresponse()
         return response.status, response.read().decode(errors="replace")
     finally:

@@ -202,7 +202,7 @@ async def forget_user_response(user: User, account: str, stores: MyDataStores) -
 
 
 def memory_services(stores: MyDataStores) -> dict[str, Any]:
-    return {"transactions": stores.transactions, "memories": stores.memories, "souls": stores.souls, "words": stores.eraser}
+    return {"transactions": stores.transactions, "memories": stores.memories, "souls": stores.souls, "eraser": stores.eraser}
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Bot:
             raise act
         return PlatformResponse(status=200, headers={}, body=json.dumps({"ok": True, "result": act}).encode())
 
-    async def hear(self, channel: Any, happenings: Any, *, newcomer: Any) -> int:
+    async def route(self, channel: Any, events: Any, *, newcomer: Any) -> int:
         self.heard.append(len(happenings))
         if len(self.heard) == 1 and self.fills:
             raise InboxFull

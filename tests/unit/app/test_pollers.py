@@ -39,7 +39,7 @@ class Bot:
         return PlatformResponse(status=200, headers={}, body=json.dumps({"ok": True, "result": act}).encode())
 
     async def route(self, channel: Any, events: Any, *, newcomer: Any) -> int:
-        self.heard.append(len(happenings))
+        self.heard.append(len(events))
         if len(self.heard) == 1 and self.fills:
             raise InboxFull
         return 1

@@ -254,7 +254,7 @@ import os, time
 from pathlib import Path
 from hermes.stores import embedded
 home = Path({str(home)!r})
-with embedded.running(home):
+with embedded.run_servers(home):
     if (child := os.fork()) == 0:
         time.sleep(60)
         os._exit(0)
@@ -554,7 +554,7 @@ def test_without_namespaces_a_home_inside_a_private_one_works_and_nothing_is_ope
 def test_without_any_way_to_drop_root_the_home_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     made = make_home(tmp_path.joinpath(*["x" * 50] * 3))  # its sockets are in /tmp, where others called nobody could come near
-    before = owners_and_modes([tmp_path, made.path, made.stores, made.leases, made.gate])
+    before = owners_and_modes([tmp_path, made.path, made.stores, made.leases, made.start_lock])
     with pytest.raises(
         PlatformUnsupported, match="set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user"
     ) as refused:

@@ -66,7 +66,7 @@ class Home:
         return self.stores / "leases"
 
     @property
-    def gate(self) -> Path:
+    def start_lock(self) -> Path:
         """Locked by whoever starts or stops the servers."""
         return self.stores / "lock"
 
@@ -110,10 +110,10 @@ def make_home(path: Path) -> Home:
             raise HomeUnusable(f"{home.stores} belongs to another user (uid {home.stores.stat().st_uid}); choose your own with HERMES_HOME")
         home.stores.chmod(0o700)
         home.leases.mkdir(mode=0o700, exist_ok=True)
-        home.gate.touch(mode=0o600)
+        home.start_lock.touch(mode=0o600)
     except OSError as error:
         raise HomeUnusable(f"cannot write to {home.path} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
-    for part in (home.leases, home.gate):
+    for part in (home.leases, home.start_lock):
         give_to_owner(part, home)
     return home
 

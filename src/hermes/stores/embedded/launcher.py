@@ -59,7 +59,7 @@ def run_servers(home: Path) -> Iterator[StoreUrls]:
         held.release()
 
 
-def start(home: Path, account: ServerUser | None = None) -> ServerLease:
+def start(home: Path, user: ServerUser | None = None) -> ServerLease:
     """Hold the servers of a data folder, and start what does not run yet; both are ready when this returns.
 
     Safe to call from several threads and processes at once. Account: who the servers run as, if not for `choose_account` to say.
@@ -71,7 +71,7 @@ def start(home: Path, account: ServerUser | None = None) -> ServerLease:
         try:
             lease = take_lease(made)
             try:
-                start_both(made, binaries, account or choose_server_user(made, binaries.postgres))
+                start_both(made, binaries, user or choose_server_user(made, binaries.postgres))
             except BaseException:
                 return_lease(*lease)
                 stop_unless_held(made)
@@ -88,7 +88,7 @@ def stop(home: Path, *, even_if_in_use: bool = False) -> ServerStatus:
 
     Raises HomeInUse while others hold them, unless told to stop them all the same."""
     found = home_at(home)
-    if not found.gate.exists():
+    if not found.start_lock.exists():
         return ALL_STOPPED
     with hold_start_lock(found):
         before = read_status(found)
@@ -102,7 +102,7 @@ def stop(home: Path, *, even_if_in_use: bool = False) -> ServerStatus:
 def status(home: Path) -> ServerStatus:
     """What runs in a data folder; nothing, if there is no such folder. Waits while somebody starts or stops it."""
     found = home_at(home)
-    if not found.gate.exists():
+    if not found.start_lock.exists():
         return ALL_STOPPED
     with hold_start_lock(found):
         return read_status(found)
@@ -112,10 +112,10 @@ def read_status(home: Home) -> ServerStatus:
     return ServerStatus(postgres_pid(home), valkey_pid(home), tuple(holder.pid for holder in holders(home)))
 
 
-def start_both(home: Home, binaries: Binaries, account: ServerUser) -> None:
+def start_both(home: Home, binaries: Binaries, user: ServerUser) -> None:
     make_sockets(home)
-    valkey_ready = start_valkey(home, binaries, account)
-    start_postgres(home, binaries, account)
+    valkey_ready = start_valkey(home, binaries, user)
+    start_postgres(home, binaries, user)
     valkey_ready()
 
 

@@ -40,9 +40,9 @@ class LeaseHolder:
 def hold_start_lock(home: Home) -> Iterator[None]:
     """Alone in this block among all processes and threads of this home. Raises HomeInUse if another one stays in it."""
     try:
-        descriptor = os.open(home.gate, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(home.start_lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise HomeUnusable(f"cannot open {home.gate} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
+        raise HomeUnusable(f"cannot open {home.start_lock} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
     try:
         if not wait_until(lambda: is_locked_by_us(descriptor), START_LOCK_TIMEOUT_S):
             raise HomeInUse(

@@ -56,15 +56,15 @@ SETTINGS = {
 """Given on the command line, so that a newer Hermes brings its own to an older data folder."""
 
 
-def start_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int:
+def start_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int:
     """Adopt the server that runs on this folder, or start one; return its pid when it takes connections. Raises ServerFailed."""
     if pid := adopt_postgres(home):
         return pid
     if not home.postgres.exists():
-        make_cluster(home, binaries, account)
+        make_cluster(home, binaries, user)
     # Killed by force, a server leaves children that see it after a moment. Until they are gone, PostgreSQL rightly refuses the files.
     deadline = time.monotonic() + ORPHANS_TIMEOUT_S
-    while (pid := launch_postgres(home, binaries, account)) is None:
+    while (pid := launch_postgres(home, binaries, user)) is None:
         reason = find_log_error(home.postgres_log)
         if "still in use" not in reason or time.monotonic() > deadline:
             raise ServerFailed("PostgreSQL", home.postgres_log, f"did not start: {reason}")
@@ -72,10 +72,10 @@ def start_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int:
     return pid
 
 
-def launch_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int | None:
+def launch_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int | None:
     """Start a server; its pid when it takes connections, or None if it ended instead, and said why in its log."""
     new = spawn_server(
-        account.command(
+        user.command(
             *(binaries.postgres, "-D", home.postgres, "-p", POSTGRES_SOCKET.rpartition(".")[2]),
             *(part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")),
             *("-c", f"unix_socket_directories={quote_folder(home.sockets)}"),
@@ -116,14 +116,14 @@ def postgres_pid(home: Home) -> int | None:
     return pid if pid and is_server(pid, PROGRAM, home.postgres) else None
 
 
-def make_cluster(home: Home, binaries: Binaries, account: ServerUser) -> None:
+def make_cluster(home: Home, binaries: Binaries, user: ServerUser) -> None:
     """Make the database files under another name first: a folder called postgres is always a whole one.
 
     A maker that was killed leaves its own folder behind, and perhaps an initdb still at work in it: nobody else uses that name."""
     for abandoned in home.stores.glob("postgres.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     place = Path(tempfile.mktemp(prefix="postgres.new-", dir=home.stores))  # noqa: S306 initdb makes it, in a folder of ours alone
-    command = account.command(
+    command = user.command(
         *(binaries.initdb, "-D", place, "--username=hermes", "--encoding=UTF8", "--locale=C"),
         *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),  # the same order of words on every machine
         *("--auth-local=trust", "--auth-host=reject", f"--sync-method={SYNC_METHOD}"),

@@ -33,9 +33,9 @@ def existing_user(uid: int, gid: int) -> ServerUser:
     return ServerUser(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
 
 
-def with_folder_access(account: ServerUser) -> ServerUser:
+def with_folder_access(user: ServerUser) -> ServerUser:
     """The same user, but closed folders are open to him: the home of root in a container, for one."""
-    return ServerUser((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
+    return ServerUser((*user.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
 
 
 def choose_server_user(home: Home, postgres: Path, *, namespace: ServerUser = NAMESPACE_USER) -> ServerUser:
@@ -62,12 +62,12 @@ def is_root_only(home: Home) -> bool:
     return found.st_uid == 0 and found.st_mode & 0o077 == 0 and home.sockets.is_relative_to(home.path)
 
 
-def can_run(account: ServerUser, home: Home, postgres: Path) -> bool:
+def can_run(user: ServerUser, home: Home, postgres: Path) -> bool:
     """Whether that account exists here, can execute the programs and can write to the data folder. It does so, because `test -w`
     answers for the user without his capabilities."""
     deed = 'test -x "$0" && cd "$1" && : > probe && rm probe'
     try:
-        return subprocess.run(account.command("sh", "-c", deed, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
+        return subprocess.run(user.command("sh", "-c", deed, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
     except OSError:
         return False
 
@@ -83,7 +83,7 @@ def hand_to_nobody(home: Home, postgres: Path) -> ServerUser:
         raise PlatformUnsupported(refused)
     candidate = existing_user(entry.pw_uid, entry.pw_gid)
     mode = home.path.stat().st_mode
-    parts = (home.stores, home.leases, home.gate)
+    parts = (home.stores, home.leases, home.start_lock)
     os.chown(home.stores, entry.pw_uid, entry.pw_gid)
     for part in parts:
         give_to_owner(part, home)

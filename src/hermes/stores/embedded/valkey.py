@@ -20,7 +20,7 @@ ANSWER_TIMEOUT_S = 5.0
 STOP_SIGNALS = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0))
 
 
-def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callable[[], int]:
+def start_valkey(home: Home, binaries: Binaries, user: ServerUser) -> Callable[[], int]:
     """Adopt the server that runs on this folder, or start one; return at once. The result waits until it answers, and gives its pid.
 
     So PostgreSQL can start meanwhile. Raises ServerFailed, here or from the wait."""
@@ -33,7 +33,7 @@ def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callabl
     home.valkey_pid.touch(mode=0o600)
     give_to_owner(home.valkey_pid, home)
     new = spawn_server(
-        account.command(
+        user.command(
             *(binaries.valkey, "--dir", home.valkey, "--pidfile", home.valkey_pid, "--daemonize", "no", "--set-proc-title", "no"),
             *("--port", "0", "--unixsocket", home.valkey_socket, "--unixsocketperm", "700"),
             *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),

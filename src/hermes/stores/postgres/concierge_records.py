@@ -16,7 +16,7 @@ from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order,
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
-from hermes.stores.postgres.concierge_catalogue import fetch_rows as shelf_rows
+from hermes.stores.postgres.concierge_catalogue import fetch_rows as fetch_catalogue_rows
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
@@ -35,11 +35,11 @@ class SealedStore:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def _seal(self, tx: Transaction, user_id: UUID, scope: str, words: Mapping[str, Any]) -> bytes:
-        return (await self._keyring.of(tx, user_id)).seal(scope, json.dumps(dict(words)).encode())
+    async def _seal(self, tx: Transaction, user_id: UUID, label: str, words: Mapping[str, Any]) -> bytes:
+        return (await self._keyring.of(tx, user_id)).seal(label, json.dumps(dict(words)).encode())
 
-    async def _open(self, tx: Transaction, user_id: UUID, scope: str, sealed: bytes) -> dict[str, Any]:
-        words: dict[str, Any] = json.loads((await self._keyring.of(tx, user_id)).open(scope, sealed))
+    async def _open(self, tx: Transaction, user_id: UUID, label: str, sealed: bytes) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads((await self._keyring.of(tx, user_id)).open(label, sealed))
         return words
 
     async def _add(self, tx: Transaction, query: str, row: dict[str, Any], words: Mapping[str, Any], *, column: str, kind: str) -> str:
@@ -147,11 +147,11 @@ class PostgresNutrition(SealedStore):
 
     async def find(self, tx: Transaction, name: str) -> Food | None:
         folded = fold(name)
-        found = await shelf_rows(tx, "food_named", {"names": [folded, singular(folded)]})
+        found = await fetch_catalogue_rows(tx, "food_named", {"names": [folded, singular(folded)]})
         if not found:
             words = [singular(word) for word in WORD_PATTERN.findall(folded)]
             padded = f" {' '.join(words)} "
-            found = await shelf_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
+            found = await fetch_catalogue_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
         return as_food(found[0]) if found else None
 
     async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:

@@ -110,7 +110,7 @@ class PostgresDeliveryTracking:
         await connection_of(tx).execute(SQL["move_sender"], where)
         held = [row[0] for row in await fetch_rows(tx, "hold_both", where)]
         await connection_of(tx).execute(SQL["move_channel"], where)
-        await connection_of(tx).execute(SQL["move_parcels"], {**where, "conversations": held})
+        await connection_of(tx).execute(SQL["move_messages"], {**where, "conversations": held})
 
     async def answered(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
@@ -129,7 +129,7 @@ class PostgresDeliveryTracking:
         ]
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
-        return [as_delivery_status(row) for row in await fetch_rows(tx, "standings", {"turn_id": turn_id})]
+        return [as_delivery_status(row) for row in await fetch_rows(tx, "statuses", {"turn_id": turn_id})]
 
 
 @dataclass(frozen=True, slots=True)

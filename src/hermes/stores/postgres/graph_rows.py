@@ -47,16 +47,16 @@ class SessionCipher:
     """Seals and opens what belongs to one session."""
 
     def __init__(self, keys: DataKeys, session_id: UUID) -> None:
-        self._keys, self._scope = keys, f"graph/{session_id}"
+        self._keys, self._label = keys, f"graph/{session_id}"
 
     def seal(self, kind: BodyKind, body: bytes) -> bytes:
-        return self._keys.seal(f"{self._scope}/{kind}", body)
+        return self._keys.seal(f"{self._label}/{kind}", body)
 
     def open(self, kind: BodyKind, sealed: bytes) -> bytes:
-        return self._keys.open(f"{self._scope}/{kind}", sealed)
+        return self._keys.open(f"{self._label}/{kind}", sealed)
 
     def open_all(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[bytes]:
-        return self._keys.open_all(f"{self._scope}/{kind}", sealed or ())
+        return self._keys.open_all(f"{self._label}/{kind}", sealed or ())
 
     def open_json(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[Any]:
         """Open bodies that hold JSON. Parsed in one piece, which is four times as fast as one by one."""
@@ -64,7 +64,7 @@ class SessionCipher:
 
     def address(self, kind: BodyKind, body: bytes) -> bytes:
         """Where contents are found: the same for the same contents of this session, and of no use to whoever guesses."""
-        return self._keys.digest(f"{self._scope}/{kind}", body)[:ADDRESS_BYTES]
+        return self._keys.digest(f"{self._label}/{kind}", body)[:ADDRESS_BYTES]
 
 
 def parse_bodies(bodies: Sequence[bytes]) -> list[Any]:
@@ -137,13 +137,13 @@ def needs_full_rewrite(history: GraphHistory, saved: SavedGraph) -> bool:
     return bool(saved.chats.keys() - {id(chat.history) for chat in attached_chats(history.all_nodes())})
 
 
-def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher, mark: UUID) -> tuple[GraphChanges, SavedGraph]:
+def changes_since(history: GraphHistory, saved: SavedGraph, cipher: SessionCipher, mark: UUID) -> tuple[GraphChanges, SavedGraph]:
     """Return what is new in a history that grew from the saved state, and the state that will then be saved. Callers hold its lock."""
     changes = GraphChanges()
     nodes = list(history.all_nodes())
     new = [node for node in nodes if id(node) not in saved.numbers]
-    chats = add_chats(changes, attached_chats(new), saved.chats, vault)
-    addresses = add_messages(changes, new, chats, saved.addresses, vault)
+    chats = add_chats(changes, attached_chats(new), saved.chats, cipher)
+    addresses = add_messages(changes, new, chats, saved.addresses, cipher)
     numbers = {**saved.numbers, **{id(node): number for number, node in enumerate(new, len(saved.addresses))}}
     if len(nodes) < len(numbers):
         held = {id(node) for node in nodes}
@@ -157,13 +157,13 @@ def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher
     samples = history.settle()
     for at, sample in enumerate(samples[: len(saved.samples)]):
         if sample is not saved.samples[at]:
-            changes.moved.append((sample_name(sample.sample_id, vault), sample.head))
-    add_samples(changes, history, samples[len(saved.samples) :], vault)
+            changes.moved.append((sample_name(sample.sample_id, cipher), sample.head))
+    add_samples(changes, history, samples[len(saved.samples) :], cipher)
     for response, notes in history.annotations.items():
         known = saved.notes.get(response, 0)
-        changes.notes += [vault.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
+        changes.notes += [cipher.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
     if history.erased != saved.erased:
-        changes.erased = vault.seal(BodyKind.ERASED, encode_json(sorted(digest.hex() for digest in history.erased)))
+        changes.erased = cipher.seal(BodyKind.ERASED, encode_json(sorted(digest.hex() for digest in history.erased)))
     return changes, SavedGraph(
         mark,
         saved.session_id,
@@ -180,37 +180,37 @@ def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher
     )
 
 
-def append_changes(history: GraphHistory, length: int, chats: int, vault: SessionCipher) -> GraphChanges:
+def append_changes(history: GraphHistory, length: int, chats: int, cipher: SessionCipher) -> GraphChanges:
     """Return what a `continued` history holds, as changes of the graph it goes on from: a list of `length` messages, with so many chats."""
     changes = GraphChanges(first_chat=chats)
-    numbers = add_chats(changes, attached_chats(history.nodes), {}, vault)
-    add_messages(changes, history.nodes, numbers, (), vault)
-    add_samples(changes, history, history.settle(), vault, shift=length)
+    numbers = add_chats(changes, attached_chats(history.nodes), {}, cipher)
+    add_messages(changes, history.nodes, numbers, (), cipher)
+    add_samples(changes, history, history.settle(), cipher, shift=length)
     return changes
 
 
-def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mapping[int, int], vault: SessionCipher) -> Mapping[int, int]:
+def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mapping[int, int], cipher: SessionCipher) -> Mapping[int, int]:
     """Add the chats that are new, children first, and return the numbers of all."""
     numbers = dict(known)
     first = changes.first_chat = changes.first_chat or len(known)
     for chat in chats:
         if id(chat.history) not in numbers:
-            changes.chats.append(vault.seal(BodyKind.CHAT, encode_json(encode_graph(chat.history, numbers))))
+            changes.chats.append(cipher.seal(BodyKind.CHAT, encode_json(encode_graph(chat.history, numbers))))
             numbers[id(chat.history)] = first + len(changes.chats) - 1
     return numbers
 
 
 def add_messages(
-    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], vault: SessionCipher
+    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], cipher: SessionCipher
 ) -> list[bytes]:
     """Add the messages of new nodes, and return the addresses of all nodes by number."""
     for node in nodes:
         # With its digest in front: what is loaded need not be hashed before ids can be computed, and `verify` has something to compare.
         body = node.digest + encode_json(encode_node(node, chats))
-        address = vault.address(BodyKind.MESSAGE, body)
+        address = cipher.address(BodyKind.MESSAGE, body)
         changes.nodes.append(address)
         if address not in changes.messages:
-            changes.messages[address] = vault.seal(BodyKind.MESSAGE, body)
+            changes.messages[address] = cipher.seal(BodyKind.MESSAGE, body)
     return [*addresses, *changes.nodes]
 
 
@@ -229,23 +229,23 @@ def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
     return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
 
 
-def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], vault: SessionCipher, shift: int = 0) -> None:
+def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], cipher: SessionCipher, shift: int = 0) -> None:
     for sample in samples:
         overlay = None
         if sample.overlay != EMPTY_OVERLAY:
             body = encode_json(sample.overlay.to_dict())
-            overlay = vault.address(BodyKind.OVERLAY, body)
+            overlay = cipher.address(BodyKind.OVERLAY, body)
             if overlay not in changes.overlays:
-                changes.overlays[overlay] = vault.seal(BodyKind.OVERLAY, body)
+                changes.overlays[overlay] = cipher.seal(BodyKind.OVERLAY, body)
         # Two lines, because the second one is read only when somebody asks for the call. JSON in ASCII has no line breaks of its own.
         call = b"" if sample.call is None else encode_json(encode_call(sample.call, sample))
-        sealed = vault.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
-        name, response = sample_name(sample.sample_id, vault), bytes.fromhex(history.seal(sample))
+        sealed = cipher.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
+        name, response = sample_name(sample.sample_id, cipher), bytes.fromhex(history.seal(sample))
         changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
 
 
-def sample_name(sample_id: str, vault: SessionCipher) -> bytes:
-    return vault.address(BodyKind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
+def sample_name(sample_id: str, cipher: SessionCipher) -> bytes:
+    return cipher.address(BodyKind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
 
 
 def encode_json(value: Any) -> bytes:
@@ -308,14 +308,14 @@ class GraphRows:
     chats: list[bytes] | None
 
 
-def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> MessageGraph:
+def graph_from(rows: GraphRows, session_id: UUID, cipher: SessionCipher) -> MessageGraph:
     """Return the graph, which remembers the state that the rows have."""
     chats: list[AttachedChat] = []
-    for chat in vault.open_json(BodyKind.CHAT, rows.chats):
+    for chat in cipher.open_json(BodyKind.CHAT, rows.chats):
         chats.append(restore_chat(chat, chats))
     addresses, listed = replay_log(rows.log_nodes or (), rows.log_splices or ())
     # Flat lists and no pair for each message: while a long list is built, the garbage collector walks all objects again and again.
-    bodies = vault.open_all(BodyKind.MESSAGE, rows.messages)
+    bodies = cipher.open_all(BodyKind.MESSAGE, rows.messages)
     values = parse_bodies([body[DIGEST_BYTES:] for body in bodies])
     found = {address: at for at, address in enumerate(rows.addresses or ())}
     nodes: dict[int, Node] = {}
@@ -334,14 +334,14 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> Messa
         )
         for number, successor, kind, splice in rows.versions or ()
     ]
-    erased = vault.open_json(BodyKind.ERASED, [rows.erased] if rows.erased else [])
+    erased = cipher.open_json(BodyKind.ERASED, [rows.erased] if rows.erased else [])
     graph = restore_graph(
-        vault.open(BodyKind.SEED, rows.seed).decode(),
+        cipher.open(BodyKind.SEED, rows.seed).decode(),
         current,
         heads=heads,
         live=rows.live,
-        samples=samples_from(rows, vault),
-        annotations=((response, freeze_trusted(note)) for response, note in vault.open_json(BodyKind.NOTE, rows.notes)),
+        samples=samples_from(rows, cipher),
+        annotations=((response, freeze_trusted(note)) for response, note in cipher.open_json(BodyKind.NOTE, rows.notes)),
         erased=(bytes.fromhex(digest) for digests in erased for digest in digests),
     )
     history, numbers = history_of(graph), {id(node): number for number, node in nodes.items()}
@@ -377,13 +377,13 @@ def replay_log(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[
     return addresses, listed
 
 
-def samples_from(rows: GraphRows, vault: SessionCipher) -> list[Sample]:
-    opened = vault.open_json(BodyKind.OVERLAY, rows.overlays)
+def samples_from(rows: GraphRows, cipher: SessionCipher) -> list[Sample]:
+    opened = cipher.open_json(BodyKind.OVERLAY, rows.overlays)
     overlays: dict[bytes | None, Overlay] = {
         address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
     }
     overlays[None] = EMPTY_OVERLAY
-    bodies = vault.open_all(BodyKind.SAMPLE, rows.samples)
+    bodies = cipher.open_all(BodyKind.SAMPLE, rows.samples)
     names = parse_bodies([body[: body.index(b"\n")] for body in bodies])
     samples: list[Sample] = []
     places = zip(rows.heads or (), rows.indices or (), rows.responses or (), rows.sample_overlays or (), strict=True)

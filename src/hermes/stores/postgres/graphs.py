@@ -48,13 +48,13 @@ class PostgresGraphs:
                 return done
         user_id, before = await lock_session(tx, session_id, head)
         self._keyring.note_owner(session_id, user_id)
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         if not entries:
             return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
         graph = continue_graph(head, before.live)
         extend_graph(graph, entries)
-        if await is_sampled_before(tx, session_id, entries, vault):
+        if await is_sampled_before(tx, session_id, entries, cipher):
             # Rare: only the whole graph can say whether it is the same sample in the same place.
             whole = await self.load(tx, session_id)
             extend_graph(whole, entries)
@@ -64,7 +64,7 @@ class PostgresGraphs:
         chats = 0
         if any(node.chat is not None for node in history.nodes):
             [[chats]] = await (await connection_of(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
-        changes = append_changes(history, before.length, chats, vault)
+        changes = append_changes(history, before.length, chats, cipher)
         await write_changes(tx, session_id, changes, GraphStatus(graph.head, before.length + len(graph), before.live, uuid4()))
         return AppendResult.to(graph, len(graph))
 
@@ -91,9 +91,9 @@ class PostgresGraphs:
         if row is None:
             raise NotFound(f"there is no session {session_id}")
         user_id, *rows = row
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         try:
-            return graph_from(GraphRows(*rows), session_id, vault)
+            return graph_from(GraphRows(*rows), session_id, cipher)
         except SealBroken as error:
             raise DataDamaged(str(error)) from error
 
@@ -105,11 +105,11 @@ class PostgresGraphs:
         user_id, before = await lock_session(tx, session_id, head)
         if before.mark != saved.mark:
             raise StaleHead
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         mark = uuid4()
         with history.lock:
             is_rewritten = needs_full_rewrite(history, saved)
-            changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, vault, mark)
+            changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, cipher, mark)
             standing = GraphStatus(graph.head, len(graph), history.live, mark)
         if changes.is_empty and not is_rewritten:
             return standing.head
@@ -191,9 +191,9 @@ def call_with_sample_id(entry: GraphEntry) -> CallRecord | None:
     return replace(call, sample_id=entry.sample_id)
 
 
-async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], vault: SessionCipher) -> bool:
+async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], cipher: SessionCipher) -> bool:
     """Whether one of these sample ids is in the session's graph already."""
-    names = [sample_name(call.sample_id, vault) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
+    names = [sample_name(call.sample_id, cipher) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
     if not names:
         return False
     [[known]] = await (await connection_of(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()

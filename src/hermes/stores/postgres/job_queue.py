@@ -101,27 +101,27 @@ class PostgresJobQueue:
         """How many jobs wait, by queue."""
         return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await connection_of(tx).execute(SQL["waiting"])).fetchall())}
 
-    async def run(self, hands: JobHandlers, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run(self, hands: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
 
         `sweeps` is called now and then, beside the sweep of stalled jobs."""
-        shift = RunningJobs()
+        running_jobs = RunningJobs()
         app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
-        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(shift.track(hands.turn))
-        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(shift.track(hands.delivery))
+        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(running_jobs.track(hands.turn))
+        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(running_jobs.track(hands.delivery))
         for name, queue, work, waits_s in (
-            ("news", TURNS, hands.news, pace.news_waits_s),
-            ("memory", MEMORY, hands.memory, pace.memory_waits_s),
+            ("news", TURNS, hands.news, options.news_waits_s),
+            ("memory", MEMORY, hands.memory, options.memory_waits_s),
         ):
-            task = shift.track(work, most_tries=len(waits_s) + 1)
+            task = running_jobs.track(work, max_tries=len(waits_s) + 1)
             app.task(name=name, queue=queue, retry=JobRetry(waits_s), pass_context=True)(task)
-        async with self._beating(shift, pace), asyncio.TaskGroup() as group:
-            group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
-            group.create_task(self._serve(app, DELIVERIES, pace.concurrency, pace))  # they mostly wait, for platforms and for their turn
-            group.create_task(self._serve(app, MEMORY, pace.memory_concurrency, pace))
-            group.create_task(self._sweep(shift, pace, sweeps))
+        async with self._beating(running_jobs, options), asyncio.TaskGroup() as group:
+            group.create_task(self._serve(app, TURNS, options.concurrency, options))
+            group.create_task(self._serve(app, DELIVERIES, options.concurrency, options))  # they mostly wait for platforms
+            group.create_task(self._serve(app, MEMORY, options.memory_concurrency, options))
+            group.create_task(self._sweep(running_jobs, options, sweeps))
 
-    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: WorkerOptions) -> None:
+    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, options: WorkerOptions) -> None:
         """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
         while True:
             worker = Worker(
@@ -129,10 +129,10 @@ class PostgresJobQueue:
                 name=queue,
                 queues=[queue],
                 concurrency=concurrency,
-                fetch_job_polling_interval=pace.poll_s,
-                shutdown_graceful_timeout=pace.drain_s,
-                update_heartbeat_interval=pace.heartbeat_s,
-                stalled_worker_timeout=pace.stalled_after_s,
+                fetch_job_polling_interval=options.poll_s,
+                shutdown_graceful_timeout=options.drain_s,
+                update_heartbeat_interval=options.heartbeat_s,
+                stalled_worker_timeout=options.stalled_after_s,
                 install_signal_handlers=False,
                 delete_jobs="successful",
             )
@@ -142,13 +142,13 @@ class PostgresJobQueue:
             except (exceptions.ConnectorException, *POSTGRES_ERRORS) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
             stop_if_cancelled()
-            await asyncio.sleep(pace.poll_s)
+            await asyncio.sleep(options.poll_s)
 
-    async def _sweep(self, shift: RunningJobs, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None) -> None:
+    async def _sweep(self, running_jobs: RunningJobs, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None) -> None:
         while True:
-            await asyncio.sleep(pace.sweep_s)
+            await asyncio.sleep(options.sweep_s)
             try:
-                await self.sweep(shift, pace)
+                await self.sweep(running_jobs, options)
                 if sweeps is not None:
                     await sweeps()
             except (StoreUnavailable, psycopg.Error) as error:
@@ -157,16 +157,16 @@ class PostgresJobQueue:
             stop_if_cancelled()
 
     @asynccontextmanager
-    async def _beating(self, shift: RunningJobs, pace: WorkerOptions) -> AsyncIterator[None]:
+    async def _beating(self, running_jobs: RunningJobs, options: WorkerOptions) -> AsyncIterator[None]:
         """Give signs of life until the last job has ended. Procrastinate stops giving its own when it begins to drain, and a turn that
         takes longer than that would be given to another worker while it still runs here."""
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(pace.heartbeat_s)
+                await asyncio.sleep(options.heartbeat_s)
                 with suppress(StoreUnavailable):
                     async with self._database.begin() as tx:
-                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
+                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(running_jobs.workers)})
                 stop_if_cancelled()
 
         beating = asyncio.create_task(beat(), name="work beat")
@@ -175,15 +175,15 @@ class PostgresJobQueue:
         finally:
             await end_tasks(beating)
 
-    async def sweep(self, shift: RunningJobs, pace: WorkerOptions) -> None:
+    async def sweep(self, running_jobs: RunningJobs, options: WorkerOptions) -> None:
         """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
         async with self._database.begin() as tx:
-            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(shift.workers)})).fetchall()
-            orphans = shift.orphans({row[0] for row in doing})
-            wanted = {"stalled_after_s": pace.stalled_after_s, "orphans": orphans}
+            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(running_jobs.workers)})).fetchall()
+            orphans = running_jobs.orphans({row[0] for row in doing})
+            wanted = {"stalled_after_s": options.stalled_after_s, "orphans": orphans}
             freed = [row[0] for row in await (await connection_of(tx).execute(SQL["sweep"], wanted)).fetchall()]
         async with self._database.begin() as tx:
-            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
+            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": options.lost_after_s})).fetchall()
             for turn_id, conversation_id in lost:
                 await self.defer_turn(tx, turn_id, conversation_id)
         if freed:
@@ -286,12 +286,12 @@ class RunningJobs:
     _suspects: set[int] = field(default_factory=set)
 
     def track(
-        self, work: Callable[[UUID], Awaitable[None]], *, most_tries: int | None = None
+        self, work: Callable[[UUID], Awaitable[None]], *, max_tries: int | None = None
     ) -> Callable[[JobContext, str], Awaitable[None]]:
-        """Make a task of it that the shift knows about. After `most_tries` it is given up: said once, and done with."""
+        """Make a task of it that the shift knows about. After `max_tries` it is given up: said once, and done with."""
 
         def is_given_up(job: jobs.Job, tries: int) -> bool:
-            if most_tries is None or tries < most_tries:
+            if max_tries is None or tries < max_tries:
                 return False
             log.warning("job_given_up", task=job.task_name, id=job.task_kwargs["id"], tries=tries)
             return True

@@ -34,7 +34,7 @@ from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.inbox import decode_envelope
-from hermes.stores.postgres.inbox import seal_label as inbox_scope
+from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealError
@@ -229,7 +229,7 @@ class PostgresPastMessages:
         keys = await self._keyring.of(tx, wanted["user_id"])
         rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
         try:
-            texts = [decode_envelope(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
+            texts = [decode_envelope(keys.open(inbox_label(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:
             raise DataDamaged from error
         return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]

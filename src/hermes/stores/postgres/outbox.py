@@ -134,12 +134,12 @@ class PostgresOutbox:
 
     async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
         state, reason = sending.state, sending.reason
-        line: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
+        account_row: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
         if state is not OutboxState.SENT:
             await connection_of(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
-        if state is OutboxState.PENDING and await self._is_full(tx, line):
+        if state is OutboxState.PENDING and await self._is_full(tx, account_row):
             state, reason = OutboxState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
-        row = {**line, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
+        row = {**account_row, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
         row |= {"retry_in_s": sending.retry_in_s, "failures": int(sending.is_failure), "doubts": int(sending.is_doubtful)}
         row |= {"message_id": sending.message_id, "failed": ReceiptRank.FAILED}
         if await (await connection_of(tx).execute(SQL["settle"], row)).fetchone() is None:
@@ -149,9 +149,9 @@ class PostgresOutbox:
             await connection_of(tx).execute(SQL["mark_unreachable"], gone)
         return state
 
-    async def _is_full(self, tx: Transaction, line: dict[str, Any]) -> bool:
-        await connection_of(tx).execute(SQL["lock_line"], line)
-        row = await (await connection_of(tx).execute(SQL["is_full"], line)).fetchone()
+    async def _is_full(self, tx: Transaction, account_row: dict[str, Any]) -> bool:
+        await connection_of(tx).execute(SQL["lock_account"], account_row)
+        row = await (await connection_of(tx).execute(SQL["is_full"], account_row)).fetchone()
         return bool(row and row[0])
 
     async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:

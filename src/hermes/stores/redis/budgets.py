@@ -196,7 +196,7 @@ class RedisBudgets:
     async def _run_script(self, script: str, user_id: UUID, day: date, args: Sequence[Any]) -> list[Any]:
         """Run a script on a user's month, which is rebuilt first where Redis does not have it."""
         keys = [*user_keys(user_id, day), settled_key(user_id, day)]
-        return await self._counters.counted(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
+        return await self._counters.run_or_rebuild(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
 
     async def _rebuild(self, user_id: UUID, day: date, lock: str, token: str) -> None:
         now = self._clock.now()

@@ -51,7 +51,7 @@ class BudgetCounters:
         """Run a script. Raises one of UNREACHABLE."""
         return await self._batch.run(self._scripts[name], keys, args)
 
-    async def counted(
+    async def run_or_rebuild(
         self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]
     ) -> list[Any]:
         """Run a script that says `rebuild` when its counters (the hash `of`) are gone; then one process does, and all others wait for it.

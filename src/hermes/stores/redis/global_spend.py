@@ -167,7 +167,7 @@ class RedisGlobalSpend:
         if day in self._behind:
             await self._counters.run("forget", [GENERATION_KEY, state], [])
             self._behind.discard(day)
-        return await self._counters.counted(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
+        return await self._counters.run_or_rebuild(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
 
     async def _rebuild(self, day: date, lock: str, token: str) -> None:
         async with self._transactions.begin() as tx:

@@ -43,10 +43,10 @@ class RedisHistories:
         self._ttl_s, self._keep = ttl_s, keep_messages
         self._extension = redis.register_script(EXTEND_SCRIPT)
 
-    async def read(self, scope: str, session: Session) -> RecentHistory:
+    async def read(self, conversation_key: str, session: Session) -> RecentHistory:
         if session.length == 0:
             return RecentHistory((), session.head)
-        tokens = (await self._keys(session.user_id)).history(scope)
+        tokens = (await self._keys(session.user_id)).history(conversation_key)
         hot = decode_history(await self._stored(session.id), tokens, session, self._keep)
         if hot is not None:
             return hot
@@ -58,12 +58,12 @@ class RedisHistories:
         return history
 
     async def append(
-        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+        self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
     ) -> None:
         if not messages:
             return
         try:
-            tokens = (await self._keys(session.user_id)).history(scope)
+            tokens = (await self._keys(session.user_id)).history(conversation_key)
             await self._extend(session.id, before, [check_plain_message(message) for message in messages], head, tokens)
         except (UserErased, MessageError, StoreUnavailable, *REDIS_ERRORS) as error:
             # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.

@@ -54,46 +54,46 @@ class DataKeys(KeyHolder):
                 raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
         self._keys = keys = {head_of(generation): generations[generation] for generation in sorted(generations, reverse=True)}
         # Caches of this object, gone with it. They close over the keys and not over self, which would be a ring for the collector.
-        self._ready = lru_cache(MAX_CACHED_KEYS)(lambda scope, head: AesCipher.of(keys[head], scope, head))
-        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda scope: derive(keys[min(keys)], KeyPurpose.DIGEST, scope))
+        self._ready = lru_cache(MAX_CACHED_KEYS)(lambda label, head: AesCipher.of(keys[head], label, head))
+        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda label: derive(keys[min(keys)], KeyPurpose.DIGEST, label))
 
     @property
     def newest(self) -> int:
         """The generation that seals."""
         return generation_of(next(iter(self._keys)))
 
-    def seal(self, scope: str, plaintext: bytes) -> bytes:
-        return self._ready(scope, next(iter(self._keys))).seal(plaintext)
+    def seal(self, label: str, plaintext: bytes) -> bytes:
+        return self._ready(label, next(iter(self._keys))).seal(plaintext)
 
-    def open(self, scope: str, sealed: bytes) -> bytes:
+    def open(self, label: str, sealed: bytes) -> bytes:
         """Raises SealBroken unless these bytes were sealed in this scope by this user, DataKeyMissing if their generation is not held."""
-        return self._cipher(scope, sealed[:HEAD_BYTES]).open_all((sealed,))[0]
+        return self._cipher(label, sealed[:HEAD_BYTES]).open_all((sealed,))[0]
 
-    def open_all(self, scope: str, blobs: Iterable[bytes]) -> list[bytes]:
+    def open_all(self, label: str, blobs: Iterable[bytes]) -> list[bytes]:
         """As open, for each of them and faster; one that does not open fails them all."""
         opened: list[bytes] = []
         for head, alike in groupby(blobs, itemgetter(slice(HEAD_BYTES))):
             # A list, so that an error of the caller's own iterator is not taken for a broken seal.
-            opened += self._cipher(scope, head).open_all(list(alike))
+            opened += self._cipher(label, head).open_all(list(alike))
         return opened
 
-    def _cipher(self, scope: str, head: bytes) -> AesCipher:
+    def _cipher(self, label: str, head: bytes) -> AesCipher:
         # Refused here, in a frame without keys: some loggers write down the locals of every frame that an error passed.
         if head in self._keys:
-            return self._ready(scope, head)
+            return self._ready(label, head)
         raise DataKeyMissing(generation_of(head)) if len(head) == HEAD_BYTES and head[:1] == VERSION else SealBroken
 
-    def history(self, scope: str) -> FernetCipher:
+    def history(self, label: str) -> FernetCipher:
         """The tokens of the hot history in Redis."""
-        keys = [derive(key, KeyPurpose.HISTORY, scope) for key in self._keys.values()]
+        keys = [derive(key, KeyPurpose.HISTORY, label) for key in self._keys.values()]
         return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
 
-    def digest(self, scope: str, data: bytes) -> bytes:
+    def digest(self, label: str, data: bytes) -> bytes:
         """HMAC-SHA256, 32 bytes: equal contents of one scope are seen to be equal, and a reader of the database cannot test guesses.
 
         Under the oldest generation, because digests are compared with those of years ago: under the newest, every rotation would make
         all known contents look new. So whoever drops the oldest generation must make the stored digests again."""
-        return hmac.digest(self._digest_key(scope), data, "sha256")
+        return hmac.digest(self._digest_key(label), data, "sha256")
 
     def __repr__(self) -> str:
         return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"
@@ -148,9 +148,9 @@ class AesCipher:
     aes: AESGCM
 
     @classmethod
-    def of(cls, key: bytes, scope: str, head: bytes) -> Self:
+    def of(cls, key: bytes, label: str, head: bytes) -> Self:
         """Head and scope are the associated data. All heads have one length, so the two cannot run into each other."""
-        return cls(head, head + encode_label(scope), AESGCM(derive(key, KeyPurpose.SEAL, scope)))
+        return cls(head, head + encode_label(label), AESGCM(derive(key, KeyPurpose.SEAL, label)))
 
     def seal(self, plaintext: bytes) -> bytes:
         nonce = os.urandom(12)

@@ -21,18 +21,18 @@ class KeyPurpose(StrEnum):
     DIGEST = "digest"
 
 
-def derive(key: bytes, purpose: KeyPurpose, scope: str = "") -> bytes:
+def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
     """32 bytes that say nothing about the key, nor about what it gives for any other purpose or scope.
 
     HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so two pairs never read alike:
     what follows the second NUL is the scope, whatever it contains."""
-    info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(scope)))
+    info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(label)))
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
 
 
-def encode_label(scope: str) -> bytes:
+def encode_label(label: str) -> bytes:
     """UTF-8, for every string there is: half an emoji in the name of a channel is no reason to fail, and here a key is in the frame."""
-    return scope.encode(errors="surrogatepass")
+    return label.encode(errors="surrogatepass")
 
 
 class KeyHolder:

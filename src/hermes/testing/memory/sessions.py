@@ -117,7 +117,7 @@ class MemoryHistories:
         return RecentHistory(messages, graph.head, offset)
 
     async def append(
-        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+        self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
     ) -> None:
         """The list itself is the history."""
 

@@ -101,7 +101,7 @@ class MemoryOutbox:
     `is_due` is set again."""
 
     said: dict[UUID, list[MessageBody]] = field(default_factory=dict)
-    parcels: list[OutboxMessage] = field(default_factory=list)
+    queued_messages: list[OutboxMessage] = field(default_factory=list)
     """What is to be sent, in order."""
     settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
     told: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
@@ -118,36 +118,37 @@ class MemoryOutbox:
             envelope = claim.envelope
             where = (envelope.account, envelope.event.platform, envelope.channel_id)
             for part, body in enumerate(parts):
-                place = (len(self.parcels) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
-                self.parcels.append(OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC)))
+                place = (len(self.queued_messages) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
+                message = OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+                self.queued_messages.append(message)
 
     async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        for place, parcel in enumerate(self.parcels):
-            if parcel.conversation_id == conversation_id:
+        for place, message in enumerate(self.queued_messages):
+            if message.conversation_id == conversation_id:
                 if not self.is_due:
                     return None
-                self.parcels[place] = replace(parcel, tries=parcel.tries + 1)
-                return self.parcels[place]
+                self.queued_messages[place] = replace(message, tries=message.tries + 1)
+                return self.queued_messages[place]
         return None
 
-    async def settle(self, _: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
-        if parcel not in self.parcels:
+    async def settle(self, _: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        if message not in self.queued_messages:
             return None
-        if sending.state is OutboxState.PENDING:
-            place = self.parcels.index(parcel)
-            failures, doubts = parcel.failures + sending.is_failure, parcel.doubts + sending.is_doubtful
-            self.parcels[place] = replace(parcel, failures=failures, doubts=doubts)
+        if result.state is OutboxState.PENDING:
+            place = self.queued_messages.index(message)
+            failures, doubts = message.failures + result.is_failure, message.doubts + result.is_doubtful
+            self.queued_messages[place] = replace(message, failures=failures, doubts=doubts)
             self.is_due = False
         else:
-            self.parcels.remove(parcel)
-            self.settled.append((parcel, sending))
-        return sending.state
+            self.queued_messages.remove(message)
+            self.settled.append((message, result))
+        return result.state
 
     async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
         return OutboxAnswer(turn_id, readable_text(self.said[turn_id]), {}) if turn_id in self.said else None
 
     async def waiting(self, _: Transaction) -> int:
-        return len(self.parcels)
+        return len(self.queued_messages)
 
     async def put_news(
         self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING

@@ -146,7 +146,7 @@ where account_id = %(account)s and platform = %(platform)s and channel_id = %(ol
     where known.account_id = %(account)s and known.platform = %(platform)s and known.channel_id = %(new)s
 )
 
--- name: move_parcels
+-- name: move_messages
 update outbox set channel_id = %(new)s
 where conversation_id = any(%(conversations)s) and channel_id = %(old)s and state in ('pending', 'attempting')
 
@@ -164,6 +164,6 @@ from outbox
 where platform in ('telegram', 'whatsapp', 'instagram') and (%(account)s::text is null or account_id = %(account)s)
 order by id desc limit %(limit)s
 
--- name: standings
+-- name: statuses
 select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
 from outbox where turn_id = %(turn_id)s order by news <> '', id

@@ -60,7 +60,7 @@ returning outbox.id, outbox.user_id, turn_id, seq, part, account_id, platform, c
 -- name: give_up
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s
 
--- name: lock_line
+-- name: lock_account
 -- So that of two parcels that are put back at once, the second is counted behind the first.
 select pg_advisory_xact_lock(hashtextextended('failed_sends/' || %(platform)s || '/' || %(account)s, 0))
 

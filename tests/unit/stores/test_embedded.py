@@ -411,7 +411,7 @@ def test_a_socket_folder_that_somebody_else_prepared_is_refused(home: Path) -> N
     sockets.mkdir(mode=0o777)
     sockets.chmod(0o777)
     try:
-        with pytest.raises(HomeUnusable, match="is not a folder of ours alone") as refused:
+        with pytest.raises(HomeUnusable, match="is not a private folder of Hermes") as refused:
             embedded.start(long)
         assert is_one_line(refused.value)
         assert owners_and_modes([sockets]) == {sockets: (os.geteuid(), os.getegid(), 0o777)}
@@ -451,7 +451,7 @@ def test_a_home_that_is_a_file_is_refused_in_one_line(home: Path) -> None:
 def test_a_home_that_is_broken_inside_is_refused_in_one_line(home: Path) -> None:
     made = make_home(home)
     made.valkey.touch()
-    with pytest.raises(HomeUnusable, match=r"cannot use .*File exists.*; make room or repair it") as refused:
+    with pytest.raises(HomeUnusable, match=r"cannot use .*File exists.*; free disk space or repair it") as refused:
         embedded.start(home)
     assert is_one_line(refused.value)
     assert embedded.status(home) == ALL_STOPPED

@@ -77,7 +77,7 @@ class PostgresUsers:
 
     async def create(self, tx: Transaction, newcomer: NewUser) -> User:
         if newcomer.state not in SIGNUP_STATES:
-            raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
+            raise ValueError(f"a user who signs up is invited or active, not {newcomer.state}")
         row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": check_language(newcomer.language)}
         return await self._add(tx, row)
 
@@ -123,7 +123,7 @@ class PostgresUsers:
         if state != UserState.STRANGER:
             raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
         if is_paid:
-            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that stranger, {holder}")
         if is_waiting:
             raise ChannelBusy(f"a message from {channel} waits for its answer; link it when that was given")
         await connection_of(tx).execute(SQL["move_channel"], address)

@@ -1,4 +1,4 @@
-"""What a turn leaves behind, in memory: journal, interactions, answers; and the frame of a transaction."""
+"""The records that a turn writes, in memory: journal, interactions, answers; and a transaction that does nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.turn import Platform
 
 
 class MemoryTransactions:
-    """The port Transactions: a frame, and nothing behind it."""
+    """The port Transactions, without any effect: nothing is rolled back."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
@@ -28,14 +28,14 @@ class MemoryTransactions:
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """Of the port Inbox what a turn's end needs, and whoever comes back to it."""
+    """The methods of the port Inbox that the end of a turn and the jobs after it need."""
 
     finished: list[UUID] = field(default_factory=list)
     messages: dict[UUID, InboxMessage] = field(default_factory=dict)
-    """What was said, by turn; whoever makes a claim without an intake puts it here."""
+    """The user's messages by turn. A test that makes a claim without the intake puts its message here."""
 
     async def hold(self, _: Transaction, __: Claim) -> None:
-        """Nobody else is here."""
+        """Does nothing: no other worker is here."""
 
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
@@ -44,13 +44,13 @@ class MemoryInbox:
         return self.messages.get(turn_id)
 
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        theirs = [said for said in self.messages.values() if (said.user_id, said.envelope.account) == (user_id, account)]
-        return max((said for said in theirs if not said.envelope.is_shared), key=lambda said: said.received_at, default=None)
+        found = [message for message in self.messages.values() if (message.user_id, message.envelope.account) == (user_id, account)]
+        return max((message for message in found if not message.envelope.is_shared), key=lambda message: message.received_at, default=None)
 
 
 @dataclass(slots=True)
 class MemoryJournal:
-    """Of the port Journal what a turn needs."""
+    """The methods of the port Journal that a turn needs."""
 
     requests: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
     results: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
@@ -97,23 +97,23 @@ class MemoryInteractions:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """Of the port Outbox what a promise needs, and a courier, and news. A parcel that was put back waits until
+    """The methods of the port Outbox that turns, deliveries and proactive messages need. A message that was put back waits until
     `is_due` is set again."""
 
-    said: dict[UUID, list[MessageBody]] = field(default_factory=dict)
+    answers: dict[UUID, list[MessageBody]] = field(default_factory=dict)
     queued_messages: list[OutboxMessage] = field(default_factory=list)
-    """What is to be sent, in order."""
+    """The messages to send, in order."""
     settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
-    told: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
-    """The news, each with the message that asked for it."""
+    proactive_messages: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
+    """Each with the user's message that asked for it."""
     recorded: set[int] = field(default_factory=set)
     is_due: bool = True
-    """False: the first parcel waits for its time."""
+    """False: the first message waits for its time."""
 
     async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
-        if claim.turn_id in self.said:
+        if claim.turn_id in self.answers:
             return
-        self.said[claim.turn_id] = [*parts]
+        self.answers[claim.turn_id] = [*parts]
         if state is OutboxState.PENDING:
             envelope = claim.envelope
             where = (envelope.account, envelope.event.platform, envelope.channel_id)
@@ -145,30 +145,31 @@ class MemoryOutbox:
         return result.state
 
     async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
-        return OutboxAnswer(turn_id, readable_text(self.said[turn_id]), {}) if turn_id in self.said else None
+        return OutboxAnswer(turn_id, readable_text(self.answers[turn_id]), {}) if turn_id in self.answers else None
 
     async def waiting(self, _: Transaction) -> int:
         return len(self.queued_messages)
 
     async def put_news(
-        self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+        self, _: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
-            news = ProactiveMessage(len(self.told) + 1, said.turn_id, said.user_id, name, readable_text(parts), datetime.now(UTC))
-            self.told.append((said, news, state))
+        if all((message.turn_id, message.name) != (asked.turn_id, name) for _, message, _ in self.proactive_messages):
+            number, text, now = len(self.proactive_messages) + 1, readable_text(parts), datetime.now(UTC)
+            self.proactive_messages.append((asked, ProactiveMessage(number, asked.turn_id, asked.user_id, name, text, now), state))
 
     async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
-        found = [news for said, news, _ in self.told if said.conversation_id == conversation_id and news.id not in self.recorded]
-        self.recorded |= {news.id for news in found}
-        return found
+        found = [message for asked, message, _ in self.proactive_messages if asked.conversation_id == conversation_id]
+        new = [message for message in found if message.id not in self.recorded]
+        self.recorded |= {message.id for message in new}
+        return new
 
     async def news(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         where = (account, platform, channel_id)
-        theirs = [news for said, news, _ in self.told if channel_of(said) == where and news.id > after]
-        return theirs[:limit]
+        found = [message for asked, message, _ in self.proactive_messages if channel_of(asked) == where and message.id > after]
+        return found[:limit]
 
 
-def channel_of(said: InboxMessage) -> tuple[str, Platform, str]:
-    return said.envelope.account, said.envelope.event.platform, said.envelope.channel_id
+def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:
+    return message.envelope.account, message.envelope.event.platform, message.envelope.channel_id

@@ -63,9 +63,7 @@ class Metrics:
         self.alerts = Counter("hermes_alerts", "Alerts for the operator.", ["event"], registry=self.registry)
         self.llm_calls = Counter("hermes_llm_calls", "Model calls that were answered.", ["backend", "tier"], registry=self.registry)
         self.llm_tokens = Counter("hermes_llm_tokens", "Tokens, as vendors counted them.", ["backend", "direction"], registry=self.registry)
-        self.llm_cache_hits = Counter(
-            "hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry
-        )
+        self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry)
         self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
         self.llm_attempts = Counter("hermes_llm_attempts", "Backends that were asked.", ["backend", "outcome"], registry=self.registry)
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
@@ -83,7 +81,7 @@ class Metrics:
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
         self.webhooks_ignored = Counter(
             "hermes_webhooks_passed",
-            "Inbound events that Hermes ignored; `other_account`: the event is for an account that is not set up.",
+            "What platforms posted and nothing was done about; `other_account`: it is for an account that is not set up.",
             ["platform", "reason"],
             registry=self.registry,
         )

@@ -1,4 +1,4 @@
-"""Dead letters on PostgreSQL: rows of the outbox that were given up."""
+"""Dead letters on PostgreSQL: outbox messages that were given up."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class PostgresDeadLetters:
         return readable_text([open_body(keys, turn_id, part, news, body, is_message=is_message)])
 
     async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        return await self._take_off(tx, "requeue", wanted)
+        return await self._take_out(tx, "requeue", wanted)
 
     async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        return await self._take_off(tx, "drop", wanted)
+        return await self._take_out(tx, "drop", wanted)
 
     async def purge(self, tx: Transaction) -> int:
         return (await connection_of(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
 
-    async def _take_off(self, tx: Transaction, query: str, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
+    async def _take_out(self, tx: Transaction, query: str, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         held = [row[0] for row in await fetch_rows(tx, "hold_conversations", query_columns(wanted))]
-        # Statements of their own: what was requeued or put while we waited for the conversations counts too.
+        # Statements of their own, so that they see what other transactions requeued or put while this one waited for the conversations.
         chosen = {**query_columns(wanted), "held": held}
         await connection_of(tx).execute(SQL["note_doubts"], chosen)
         return [as_dead_letter(row) for row in await fetch_rows(tx, query, chosen)]

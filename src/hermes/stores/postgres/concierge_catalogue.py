@@ -1,4 +1,4 @@
-"""Places, goods and foods on PostgreSQL. Words are compared folded: no case, no accents."""
+"""Venues, products and foods on PostgreSQL. Words are compared without case and accents."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 async def put_rows(tx: Transaction, query: str, values: list[dict[str, Any]]) -> int:
-    """Put rows one after the other in one pipeline; return how many are new."""
+    """Put rows in one pipeline, one after the other; return how many are new."""
     if not values:
         return 0
     cursor = connection_of(tx).cursor()

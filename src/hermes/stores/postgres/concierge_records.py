@@ -1,4 +1,4 @@
-"""Bookings, reminders, watchers, meals and orders on PostgreSQL: what is a user's own. Words are sealed with the user's key."""
+"""Bookings, reminders, price watchers, meals and orders of users on PostgreSQL. Their texts are sealed with the user's key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SQL = load_queries("concierge_records")
 
 
 class SealedStore:
-    """What these adapters share: the words of one user's thing, sealed under its own name."""
+    """Base class of these adapters: seals and opens the texts of one user's record, under the record's own label."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -43,7 +43,7 @@ class SealedStore:
         return words
 
     async def _add(self, tx: Transaction, query: str, row: dict[str, Any], words: Mapping[str, Any], *, column: str, kind: str) -> str:
-        """Add a row under a new code, with its words sealed for that code."""
+        """Add a row under a new code, with its texts sealed for that code."""
 
         async def add(code: str) -> bool:
             sealed = await self._seal(tx, row["user_id"], f"{kind}/{code}", words)
@@ -109,7 +109,7 @@ class PostgresReminders(SealedStore):
             except UserErased:
                 continue
             except SealBroken:
-                # One that nobody can read any more must not keep all others from being said.
+                # A reminder that cannot be opened must not keep the others from being sent.
                 log.warning("reminder_unreadable", code=code)
                 continue
             due.append(Reminder(code=code, user_id=user_id, turn_id=turn_id, at=at, text=words["text"]))
@@ -117,7 +117,7 @@ class PostgresReminders(SealedStore):
 
 
 class PostgresPriceWatchers:
-    """The port Watchers. There are no words in them, so nothing is sealed."""
+    """The port PriceWatchers. They hold no text of the user, so nothing is sealed."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
         row = {"user_id": user_id, "turn_id": turn_id, "product_id": product_id, "target": target}
@@ -204,7 +204,7 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 def singular(word: str) -> str:
-    """A word without the plural of English, which is what models speak of food in. Good enough for finding."""
+    """A word without its English plural ending: models name foods in English. Good enough for a search."""
     for ending, instead in (("ies", "y"), ("oes", "o"), ("s", "")):
         if len(word) > 3 and word.endswith(ending) and not word.endswith("ss"):
             return word.removesuffix(ending) + instead

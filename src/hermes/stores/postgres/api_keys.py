@@ -60,11 +60,11 @@ class PostgresApiKeys:
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:
         return [as_api_key(row) for row in await (await connection_of(tx).execute(SQL["list"])).fetchall()]
 
-    async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
-        rows = await (await connection_of(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
+    async def revoke(self, tx: Transaction, name_or_id: str) -> ApiKey:
+        rows = await (await connection_of(tx).execute(SQL["matching"], {"name_or_id": name_or_id})).fetchall()
         if len(rows) != 1:
             known = f"{len(rows)} API keys are called" if rows else "there is no API key"
-            raise NotFound(f"{known} {wanted!r}; `hermes keys list` shows their ids")
+            raise NotFound(f"{known} {name_or_id!r}; `hermes keys list` shows their ids")
         return as_api_key(await (await connection_of(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
 
 

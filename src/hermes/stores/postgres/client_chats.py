@@ -79,8 +79,8 @@ class PostgresClientChats:
         if not marks:
             return None
         by_list = {digester(mark.shown): mark for mark in marks}
-        wanted = {"user_id": user_id, "shown": list(by_list), "echo": [digester(mark.echo) for mark in marks]}
-        row = await (await connection_of(tx).execute(query, wanted)).fetchone()
+        values = {"user_id": user_id, "shown": list(by_list), "echo": [digester(mark.echo) for mark in marks]}
+        row = await (await connection_of(tx).execute(query, values)).fetchone()
         if row is None:
             return None
         session_id, head, known_head, length, shown, whole, _, is_list = row
@@ -97,9 +97,9 @@ class PostgresClientChats:
             if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
                 return by_id
         channel_id = f"{user_id}/named/{name}"
-        wanted = {"account": account, "channel_id": channel_id}
-        await connection_of(tx).execute(SQL["lock_name"], wanted)  # so that of two first requests one begins the chat
-        row = await (await connection_of(tx).execute(SQL["find_by_name"], wanted)).fetchone()
+        values = {"account": account, "channel_id": channel_id}
+        await connection_of(tx).execute(SQL["lock_name"], values)  # so that of two first requests one begins the chat
+        row = await (await connection_of(tx).execute(SQL["find_by_name"], values)).fetchone()
         if row is None:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
         return await self._match_at_head(tx, user_id, row, marks)

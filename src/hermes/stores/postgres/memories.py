@@ -205,10 +205,10 @@ class PostgresDreams:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
         return await (await connection_of(tx).execute(SQL["review_dream"], row)).fetchone() is not None
 
-    async def _dreams(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> Sequence[Dream]:
-        keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
-        texts = open_texts(keys, wanted["user_id"], ((row[0], row[3]) for row in rows))
+    async def _dreams(self, tx: Transaction, query: str, values: dict[str, Any]) -> Sequence[Dream]:
+        keys = await self._keyring.of(tx, values["user_id"])
+        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
+        texts = open_texts(keys, values["user_id"], ((row[0], row[3]) for row in rows))
         return [read_dream(row, text) for row, text in zip(rows, texts, strict=True)]
 
 
@@ -219,15 +219,15 @@ class PostgresPastMessages:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
-        wanted = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
-        return list(reversed(await self._messages(tx, "past_messages", wanted)))
+        values = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
+        return list(reversed(await self._messages(tx, "past_messages", values)))
 
     async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
         return await self._messages(tx, "recent_messages", {"user_id": user_id, "besides": besides or FIRST_ID, "limit": limit})
 
-    async def _messages(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> list[PastMessage]:
-        keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
+    async def _messages(self, tx: Transaction, query: str, values: dict[str, Any]) -> list[PastMessage]:
+        keys = await self._keyring.of(tx, values["user_id"])
+        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
         try:
             texts = [decode_envelope(keys.open(inbox_label(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:

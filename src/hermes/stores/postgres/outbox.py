@@ -79,8 +79,8 @@ class PostgresOutbox:
     async def news(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
-        wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
-        return await self._open_messages(tx, await (await connection_of(tx).execute(SQL["news"], wanted)).fetchall())
+        where = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
+        return await self._open_messages(tx, await (await connection_of(tx).execute(SQL["news"], where)).fetchall())
 
     async def _open_messages(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
         found = []
@@ -96,8 +96,8 @@ class PostgresOutbox:
         return found
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
-        while (row := await (await connection_of(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
+        where = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
+        while (row := await (await connection_of(tx).execute(SQL["take"], where)).fetchone()) is not None:
             try:
                 return await self._read_message(tx, conversation_id, row)
             except (UserErased, SealBroken) as error:

@@ -29,8 +29,8 @@ class PostgresSessions:
         session = await self.find_current(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
-        wanted = {"conversation_id": conversation_id}
-        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
+        where = {"conversation_id": conversation_id}
+        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], where)).fetchone()
         if conversation is None:
             raise NotFound(f"there is no conversation {conversation_id}")
         # Another worker may have begun one while this one waited for the lock.
@@ -42,8 +42,8 @@ class PostgresSessions:
             keys = await self._keyring.of(tx, owner_id)
         except UserErased:
             owner_id, keys = user_id, await self._keyring.of(tx, user_id)
-            await connection_of(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
-        row = await (await connection_of(tx).execute(SQL["newest"], wanted)).fetchone()
+            await connection_of(tx).execute(SQL["take_over"], {**where, "user_id": user_id})
+        row = await (await connection_of(tx).execute(SQL["newest"], where)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
         session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0, is_shared)
         values = {
@@ -61,8 +61,8 @@ class PostgresSessions:
         return session
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
-        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
-        row = await (await connection_of(tx).execute(SQL["find_current"], wanted)).fetchone()
+        where = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
+        row = await (await connection_of(tx).execute(SQL["find_current"], where)).fetchone()
         if row is None:
             return None
         session = Session(*row)
@@ -79,13 +79,13 @@ class PostgresSessions:
             raise NotFound(f"there is no session {session_id}")
         return Session(*row)
 
-    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
-        if wanted.account is not None:
-            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
+    async def find(self, tx: Transaction, query: SessionQuery) -> Sequence[UUID]:
+        if query.account is not None:
+            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": query.account})).fetchone()
             if known is None:
-                raise NotFound(f"there is no account {wanted.account!r}")
-        among = {session_id for name in wanted.names for session_id in await self._find_by_name(tx, name)}
-        limits = {"among": list(among) if wanted.names else None, "since": wanted.since, "account": wanted.account}
+                raise NotFound(f"there is no account {query.account!r}")
+        among = {session_id for name in query.names for session_id in await self._find_by_name(tx, name)}
+        limits = {"among": list(among) if query.names else None, "since": query.since, "account": query.account}
         return [session_id for (session_id,) in await (await connection_of(tx).execute(SQL["find"], limits)).fetchall()]
 
     async def _find_by_name(self, tx: Transaction, name: str) -> Sequence[UUID]:

@@ -58,8 +58,8 @@ class MemoryUsers:
         return [self.users[user_id] for user_id in sorted(self.users) if first <= user_id <= last][:limit]
 
     async def list(self, _: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
-        wanted = {state} if state else {*UserState} - {UserState.DELETED}
-        return [user for user in reversed(self.users.values()) if user.state in wanted][:limit]
+        states = {state} if state else {*UserState} - {UserState.DELETED}
+        return [user for user in reversed(self.users.values()) if user.state in states][:limit]
 
     async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}

@@ -26,7 +26,7 @@ select id, name, account_id, prefix, tier, trains, doors, channels, created_at, 
 -- name: matching
 -- Of several keys with one name, only those that are not revoked match, if there are any.
 with called as (
-    select * from api_keys where id::text = %(wanted)s or name = %(wanted)s or prefix = %(wanted)s
+    select * from api_keys where id::text = %(name_or_id)s or name = %(name_or_id)s or prefix = %(name_or_id)s
 )
 select id, name, account_id, prefix, tier, trains, doors, channels, created_at, last_used_at, revoked_at from called
 where revoked_at is null or not exists (select from called where revoked_at is null)

@@ -9,10 +9,10 @@ with theirs as (
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
         -- A response that only one chat holds is better evidence than one that several hold; the eight newest rows show which kind it is.
-        select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
+        select near.*, min(session_id::text) over same_echo <> max(session_id::text) over same_echo as is_shared
         from unnest(%(echo)b::bytea[]) as given (echo),
             lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
-        window said as (partition by given.echo)
+        window same_echo as (partition by given.echo)
         order by is_shared, id desc limit 1
     ) as echoes
 )

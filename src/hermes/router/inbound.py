@@ -60,6 +60,6 @@ class InboundRouter:
         self.meter.count_ignored(facts["platform"], passed.reason)
         if passed.meant_for:
             # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
-            log.warning("webhook_ignored", **facts, meant_for=passed.meant_for)
+            log.warning("webhook_passed", **facts, meant_for=passed.meant_for)
         else:
-            log.info("webhook_ignored", **facts)
+            log.info("webhook_passed", **facts)

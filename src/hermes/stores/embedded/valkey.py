@@ -1,6 +1,6 @@
 """One Valkey on one data folder: start it, adopt it, stop it. Callers hold the start lock.
 
-Hermes can do without its data. Valkey writes it to disk all the same, with one fsync a second, so that a restart finds the caches filled."""
+Hermes can do without its data. Valkey writes it to disk all the same, with one fsync a second, so that caches survive a restart."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def test_two_who_wait_for_one_turn_both_hear_it(redis_url: str, here: Redi
 async def test_nothing_is_kept_of_who_stopped_waiting(redis_url: str, here: RedisAnswerSignals) -> None:
     async with here.listen(uuid4()):
         pass
-    assert here._bells == {}
+    assert here._signals == {}
     await until_subscribed(redis_url)
     await here.aclose()
     await until_subscribed(redis_url, 0)

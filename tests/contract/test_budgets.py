@@ -115,7 +115,7 @@ class Process:
 
     def __post_init__(self) -> None:
         shared: dict[str, Any] = {"alerts": self.alerts, "clock": self.clock}
-        self.budgets = RedisBudgets(self.redis, self.sql, self.calls, **shared, longest_pause_s=0.05)
+        self.budgets = RedisBudgets(self.redis, self.sql, self.calls, **shared, max_pause_s=0.05)
         self.spend = RedisGlobalSpend(
             self.redis, self.sql, self.calls, latches=PostgresKillSwitchRecords(), **shared, poll_s=0.1, wait_s=1.0
         )
@@ -645,7 +645,7 @@ class Lossy(ScriptBatch):
 
 def lossy(here: Process, **faults: int) -> tuple[RedisBudgets, Lossy]:
     way = Lossy(here.redis, **faults)
-    return RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, batch=way, longest_pause_s=0.05), way
+    return RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, batch=way, max_pause_s=0.05), way
 
 
 async def test_a_reservation_whose_answers_were_lost_is_made_once(here: Process, ann: UUID) -> None:
@@ -694,7 +694,7 @@ async def test_reservations_that_were_given_up_leave_room_for_what_is_owed(
 ) -> None:
     here, wire = cut_off
     budgets = RedisBudgets(
-        here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, owed_max=4, longest_pause_s=0.05, wait_s=0.01
+        here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, owed_max=4, max_pause_s=0.05, wait_s=0.01
     )
     holds = [await there.reserve(ann, 100) for _ in range(2)]
     refused = await outcomes(*(budgets.reserve(ann, day_limit=DAY, month_limit=MONTH, tokens=1, lease_s=LEASE_S) for _ in range(8)))
@@ -709,7 +709,7 @@ async def test_reservations_that_were_given_up_leave_room_for_what_is_owed(
 
 async def test_what_is_owed_is_bounded_and_the_rest_is_in_sql(cut_off: tuple[Process, Wire], there: Process, ann: UUID) -> None:
     here, wire = cut_off
-    budgets = RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, owed_max=2, longest_pause_s=0.05)
+    budgets = RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, owed_max=2, max_pause_s=0.05)
     holds = [await there.reserve(ann, 100) for _ in range(3)]
     with structlog.testing.capture_logs() as logs:
         for hold in holds:

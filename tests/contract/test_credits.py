@@ -113,9 +113,9 @@ async def test_somebody_unknown_has_nothing_and_gets_nothing(database, bank):
 async def test_credits_are_counted_from_one_up(database, bank, ann, amount):
     async with database.begin() as tx:
         await bank.grant(tx, ann, 5, "signup:ann")
-        with pytest.raises(ValueError, match=f"counted from one up, got {amount}"):
+        with pytest.raises(ValueError, match=f"an amount of credits is at least one, got {amount}"):
             await bank.grant(tx, ann, amount, "gift")
-        with pytest.raises(ValueError, match=f"counted from one up, got {amount}"):
+        with pytest.raises(ValueError, match=f"an amount of credits is at least one, got {amount}"):
             await bank.reserve(tx, ann, TURN, amount)
         assert await ledger(tx) == [("grant", "signup:ann", 5)]
 
@@ -364,7 +364,7 @@ async def test_the_audit_names_every_balance_and_turn_that_cannot_be(database, b
         await write(tx, ben, nobody_reserved, "void", attempt=1)
         assert await bank.audit(tx) == [
             f"turn {TURN}: it was reserved again after it was posted",
-            f"turn {nobody_reserved}: void of 1 has nothing to follow",
+            f"turn {nobody_reserved}: void of 1 without the entry that must come before it",
             f"turn {twice_open}: 2 reserves are open",
             f"turn {twice_open}: it belongs to 2 users",
             f"user {ann}: the balance says 400 available and 2 reserved, the ledger says 2 and 2",

@@ -58,7 +58,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 
 def api(client: HttpClient, address: str, **more: Any) -> ApiEmbeddings:
-    return ApiEmbeddings(client, loses_with=TransportError, address=address, name="small", dimension=512, key="secret", **more)
+    return ApiEmbeddings(client, connection_error=TransportError, address=address, name="small", dimension=512, key="secret", **more)
 
 
 @pytest.fixture(params=["hashed", "minilm", "api"])

@@ -190,7 +190,7 @@ async def test_the_same_sample_twice_is_one_and_with_other_content_a_conflict(sh
     assert (await shelf.load()).to_json() == before
     with pytest.raises(SampleConflict):
         await shelf.append(GraphEntry(says("assistant", "Something else."), sample_id="turn/1"))
-    with pytest.raises(ValueError, match="two different"):
+    with pytest.raises(ValueError, match="have different sample ids"):
         await shelf.append(GraphEntry(says("assistant", "Hi."), call=CallRecord(sample_id="a"), sample_id="b"))
     assert (await shelf.load()).to_json() == before
 

@@ -24,7 +24,7 @@ QUICK = WorkerOptions(
     sweep_s=0.2,
     drain_s=2.0,
     lost_after_s=0.0,
-    news_waits_s=(0.01, 0.01),
+    proactive_waits_s=(0.01, 0.01),
     memory_waits_s=(0.01, 0.01),
 )
 PATIENCE_S = 20.0

@@ -355,7 +355,7 @@ async def test_of_more_than_may_wait_the_next_one_goes_to_the_dead_letters(datab
         assert (letter.channel_id, letter.outcome, letter.reason) == (
             "c3",
             SendOutcome.SERVICE_UNAVAILABLE,
-            "2 others wait to be tried again; down",
+            "2 other messages wait to be tried again; down",
         )
         assert await outbox.lengths(tx) == OutboxLengths(failed_sends=2, dead_letters=1)
         await connection_of(tx).execute("update outbox set account_id = 'elsewhere' where channel_id = 'c1'")

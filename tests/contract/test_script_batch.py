@@ -22,13 +22,13 @@ class House:
     def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
         self.redis, self.batch, self.trips = redis, ScriptBatch(redis), 0
         self.add: AsyncScript = redis.register_script(ADD)
-        inner = self.batch._there_and_back
+        inner = self.batch._round_trip
 
         async def counted(taken: Sequence[ScriptCall]) -> list[Any]:
             self.trips += 1
             return await inner(taken)
 
-        monkeypatch.setattr(self.batch, "_there_and_back", counted)
+        monkeypatch.setattr(self.batch, "_round_trip", counted)
 
     async def run(self, key: str, amount: object = 1) -> object:
         return await self.batch.run(self.add, [key], [amount])

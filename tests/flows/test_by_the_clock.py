@@ -66,7 +66,7 @@ from hermes.stores.redis.soul_cache import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 
-QUICK = WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, news_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
+QUICK = WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, proactive_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PATIENCE_S = 20.0
 REMINDER = "⏰ It's time for your reminder.\nYou asked me to remind you of this: call mum"

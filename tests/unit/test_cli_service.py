@@ -180,7 +180,7 @@ def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path)
     assert result.exit_code == 1
     assert (findings["postgres"]["health"], findings["postgres"]["says"]) == (
         "bad",
-        "the database was made by a newer Hermes (9999_wings); upgrade this one",
+        "the database was made by a newer Hermes (9999_wings); upgrade this Hermes",
     )
     assert findings["redis"]["health"] == "warning"
     assert findings["master key"]["health"] == "bad"

@@ -197,7 +197,7 @@ def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
     key = memory.embeddings_key.reveal() if memory.embeddings_key else ""
     return ApiEmbeddings(
         http,
-        loses_with=TransportError,
+        connection_error=TransportError,
         address=memory.embeddings_url,
         name=memory.embeddings_model,
         dimension=memory.embeddings_dimension,

@@ -1,1 +1,1 @@
-"""Watching: logs, metrics, the event loop's heartbeat, and the calls for a person. Knows ports and no adapter of another room."""
+"""Operations: logs, metrics, alerts for the operator and the watch over the event loop. Knows ports, and no adapter of another room."""

@@ -1,4 +1,4 @@
-"""Calls for a person, as lines in the log. Always there: whoever adds Slack or Discord adds it to this."""
+"""Alerts for the operator, as lines in the log. They are always on: an adapter for Slack or Discord comes in addition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The event loop's heartbeat. Every conversation of a process shares one loop; who blocks it blocks them all, and nobody on it can say so.
+"""Watch the event loop. All conversations of a process share one loop: code that blocks it stops them all, and also its own report.
 
-on the loop:    a task stamps the time every `interval_s`
-in a thread:    a watcher notices a stamp older than `blocked_after_s`, and says once where the loop hangs, and once that it goes on
+on the loop:    a task writes the time every `interval_s`
+in a thread:    a watcher sees a time older than `blocked_after_s`, and reports once where the loop hangs and once that it runs again
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from hermes.tasks import end_tasks
 log = structlog.get_logger()
 
 MAX_FRAMES = 12
-"""The innermost frames that a report shows: enough to come from the library that hangs to our line that called it."""
+"""The innermost frames that a report shows: enough to reach from the library that hangs to our line that called it."""
 
 
 @asynccontextmanager
 async def watch_event_loop(
     alerts: Alerts, metrics: Metrics, *, blocked_after_s: float = 1.0, interval_s: float = 0.1
 ) -> AsyncIterator[None]:
-    """Watch the running event loop as long as the block lasts.
+    """Watch the running event loop until the block ends.
 
-    Alerts are called from the watcher's thread: the loop that is reported cannot carry the report."""
+    The watcher calls `alerts` from its own thread, because the blocked loop cannot."""
     watch = LoopWatch(alerts, metrics, threading.get_ident(), blocked_after_s, interval_s)
     metrics.loop_lag.set_function(watch.worst_lag_s)
     beating = asyncio.create_task(watch.beat(), name="heartbeat")
@@ -45,11 +45,11 @@ async def watch_event_loop(
     finally:
         watch.stop.set()
         await end_tasks(beating)
-        # A join would block the loop that is being watched; the thread ends by itself within one look.
+        # A join would block the loop that is being watched; the thread ends by itself after its next look.
 
 
 class LoopWatch:
-    """The stamp, and who looks at it. A float is written by one thread and read by the other, so it needs no lock."""
+    """The time stamp that the loop writes, and the watcher that reads it. One thread writes a float and the other reads it: no lock."""
 
     def __init__(self, alerts: Alerts, metrics: Metrics, watched: int, blocked_after_s: float, interval_s: float) -> None:
         self._alerts, self._metrics, self._watched = alerts, metrics, watched
@@ -59,7 +59,7 @@ class LoopWatch:
         self.stop = threading.Event()
 
     async def beat(self) -> None:
-        """Stamp the time, for ever."""
+        """Write the time stamp every `interval_s`, until cancelled."""
         while True:
             began = time.monotonic()
             self._stamp = began
@@ -70,7 +70,7 @@ class LoopWatch:
         return max(self._lags)
 
     def look(self) -> None:
-        """Look at the stamp until stopped. Runs in a thread of its own."""
+        """Check the time stamp until `stop` is set. Runs in a thread of its own."""
         pause_s = min(self._interval_s, self._blocked_after_s / 4)
         looked = time.monotonic()
         blocked_at: float | None = None
@@ -81,20 +81,20 @@ class LoopWatch:
                 if stamp != blocked_at:
                     log.info("event_loop_recovered", blocked_for_s=round(stamp - blocked_at, 3))
                     blocked_at = None
-            # A watcher that overslept was paused together with the loop (a stopped process, a sleeping laptop): nobody is to blame.
+            # A watcher that overslept was paused together with the loop (a stopped process, a sleeping laptop): no code blocked it.
             elif now - stamp > self._blocked_after_s and not overslept:
                 blocked_at = stamp
                 self._report(now - stamp)
 
     def _report(self, blocked_for_s: float) -> None:
         self._metrics.loop_blocked.inc()
-        # No log line beside it: an alert is one.
+        # No log line of its own: the alert writes one.
         self._alerts.alert("event_loop_blocked", blocked_for_s=round(blocked_for_s, 3), stack=stack_of(self._watched))
 
 
 def stack_of(thread: int) -> list[str]:
-    """Where a thread is, the innermost frame last: `server.py:12 handle`. No values: they may be somebody's words."""
-    frame: FrameType | None = sys._current_frames().get(thread)  # the one way to see another thread's stack
+    """Where a thread is, the innermost frame last: `web/server.py:12 handle`. Without values: they may be a user's words."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # the only way to see another thread's stack
     frames: list[str] = []
     while frame is not None and len(frames) < MAX_FRAMES:
         path = Path(frame.f_code.co_filename)

@@ -1,7 +1,7 @@
-"""What the garbage collector leaves alone.
+"""Keep long-lived objects out of the garbage collector's work.
 
 A process that has started holds very many objects that live as long as it does: modules, routes, statements. Every full collection
-would look at each of them, and nobody gets an answer meanwhile: 100 to 220 ms were seen under 200 webhooks a second."""
+would look at each of them, and no user gets an answer meanwhile: it took 100 to 220 ms under 200 webhooks a second."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import gc
 
 
 def collect_and_freeze() -> None:
-    """Clean up once, and keep what is left out of every later collection. For a process that has just finished starting."""
+    """Collect once, and exclude the objects that remain from every later collection. For a process that has just finished starting."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""How a log line looks, for our own events and for those of the libraries below us.
+"""How a log line looks, for the events of Hermes and of the libraries that it uses.
 
-Every line has a UTC time, a level, an event and what is bound to the context (the turn's id). Message text and secrets are never logged;
-so a traceback shows files and lines, and never the values of variables."""
+Every line has a UTC time, a level, an event and the fields bound to the context (the turn's id). Message text and secrets are never
+logged, so a traceback shows files and lines, and never the values of variables."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from structlog.typing import Processor
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 LIBRARY_LEVELS = {
-    "uvicorn": "warning",  # that it started and stopped, we say ourselves
+    "uvicorn": "warning",  # Hermes itself logs that the server started and stopped
     "uvicorn.error": "warning",
-    "uvicorn.access": "error",  # a line for each request says nothing that the metrics do not say
+    "uvicorn.access": "error",  # a line for each request tells the operator nothing that the metrics do not show
     "procrastinate": "warning",  # at info it writes five lines for each job
     "psycopg.pool": "warning",
     "asyncio": "warning",
 }
-"""The least serious events of other people's loggers that are worth a line; whoever is not named here has to warn to be heard."""
+"""The lowest level of each library's logger that is written. Loggers that are not listed are written from warning on."""
 
 
 def configure(format: Literal["json", "console"], level: Literal["debug", "info", "warning", "error"], stream: TextIO) -> None:  # noqa: A002
     """Send all log lines of this process to a stream; the last call counts.
 
-    Goes through the standard library's handler, because that one swallows the errors of a broken stream: an answer in hand is not lost to a
-    failing log."""
+    Uses the standard library's handler, because it ignores the errors of a broken stream: a failing log must not cost the user an
+    answer."""
     own: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -63,5 +63,5 @@ def configure(format: Literal["json", "console"], level: Literal["debug", "info"
 def choose_renderers(format: str, stream: TextIO) -> list[Processor]:  # noqa: A002
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    # The default would be Rich's traceback, and that one prints the values of local variables.
+    # The default is Rich's traceback, which prints the values of local variables.
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]

@@ -1,4 +1,4 @@
-"""The numbers of one process, for Prometheus. A registry of its own for each app, so that two apps in one process do not add up."""
+"""The metrics of one process, for Prometheus. Each app has its own registry, so that two apps in one process are not added up."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hermes.ports.model_calls import CallOutcome, ModelCall
 log = structlog.get_logger()
 
 QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
-"""How much waits in each queue: inbox, outbox, failed_sends, dead_letters, turns, deliveries."""
+"""Returns the length of each queue by name: inbox, outbox, failed_sends, dead_letters, turns, deliveries."""
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
-"""Up to the longest wait for an answer; 45 s is a model's deadline."""
+"""Up to the longest wait for an answer; the deadline of a model call is 45 s."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
@@ -28,7 +28,7 @@ UNMATCHED = "unmatched"
 
 @dataclass(slots=True)
 class QueueReader:
-    """The last look at the queues. A scrape may come from several Prometheus servers at once; the queues are counted for one of them."""
+    """When the queues were last read. Several Prometheus servers may scrape at once; the queues are counted once for all of them."""
 
     lengths: QueueLengths
     fresh_s: float
@@ -41,12 +41,12 @@ class Metrics:
     """All metrics of one app."""
 
     def __init__(self, queue_lengths: QueueLengths | None = None, *, fresh_s: float = 2.0, timeout_s: float = 1.0) -> None:
-        """`queue_lengths` is asked when somebody scrapes, at most every `fresh_s`; it may fail, or take longer than `timeout_s`."""
+        """`queue_lengths` is called on a scrape, at most every `fresh_s`; it may fail, and it is cancelled after `timeout_s`."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.requests = Counter("hermes_request_count", "Requests answered.", ["method", "route", "status"], registry=self.registry)
         self.errors = Counter(
-            "hermes_request_errors", "Requests that failed on our side (5xx).", ["method", "route"], registry=self.registry
+            "hermes_request_errors", "Requests that Hermes failed to answer (5xx).", ["method", "route"], registry=self.registry
         )
         self.latency = Histogram(
             "hermes_request_latency_seconds",
@@ -56,26 +56,26 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
         )
         self.queue_length = Gauge(
-            "hermes_queue_length", "What waits; absent while the database cannot say.", ["queue"], registry=self.registry
+            "hermes_queue_length", "Entries in a queue; absent while the database cannot be read.", ["queue"], registry=self.registry
         )
-        self.loop_lag = Gauge("hermes_loop_lag_seconds", "The latest that the event loop was in the last minute.", registry=self.registry)
+        self.loop_lag = Gauge("hermes_loop_lag_seconds", "The longest delay of the event loop in the last minute.", registry=self.registry)
         self.loop_blocked = Counter("hermes_loop_blocked", "Times that the event loop was blocked.", registry=self.registry)
-        self.alerts = Counter("hermes_alerts", "Calls for a person.", ["event"], registry=self.registry)
+        self.alerts = Counter("hermes_alerts", "Alerts for the operator.", ["event"], registry=self.registry)
         self.llm_calls = Counter("hermes_llm_calls", "Model calls that were answered.", ["backend", "tier"], registry=self.registry)
         self.llm_tokens = Counter("hermes_llm_tokens", "Tokens, as vendors counted them.", ["backend", "direction"], registry=self.registry)
-        self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers out of our own cache.", ["backend", "tier"], registry=self.registry)
+        self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry)
         self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
-        self.llm_attempts = Counter("hermes_llm_attempts", "Backends that were asked.", ["backend", "outcome"], registry=self.registry)
+        self.llm_attempts = Counter("hermes_llm_attempts", "Attempts to call a backend.", ["backend", "outcome"], registry=self.registry)
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
         self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
         self.steps = Histogram(
-            "hermes_step_seconds", "What each step of a turn took.", ["step"], registry=self.registry, buckets=LATENCY_BUCKETS_S
+            "hermes_step_seconds", "How long each step of a turn took.", ["step"], registry=self.registry, buckets=LATENCY_BUCKETS_S
         )
-        self.turns = Counter("hermes_turns", "Turns that ended, by what with.", ["outcome"], registry=self.registry)
-        self.intents = Counter("hermes_intents", "What users wanted, as far as it was told.", ["kind"], registry=self.registry)
+        self.turns = Counter("hermes_turns", "Turns that ended, by outcome.", ["outcome"], registry=self.registry)
+        self.intents = Counter("hermes_intents", "Turns that ended, by the user's intent.", ["kind"], registry=self.registry)
         self.recall_skipped = Counter(
             "hermes_semantic_recall_skipped_trivial",
-            "Messages too trivial to recall anything for.",
+            "Messages that were too trivial to recall facts for.",
             registry=self.registry,
         )
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
@@ -87,14 +87,14 @@ class Metrics:
         )
         self.breaker_open = Gauge(
             "hermes_breaker_open",
-            "1 while this process knows that nothing may be sent on a line.",
+            "1 while this process knows that the breaker of a channel account is open.",
             ["platform", "account"],
             registry=self.registry,
         )
         self._queues = QueueReader(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
 
     def count(self, call: ModelCall) -> None:
-        """The port Meter."""
+        """The port CallMeter."""
         for attempt in call.attempts:
             self.llm_attempts.labels(attempt.backend, attempt.outcome.partition(":")[0]).inc()
         backend = call.backend or "none"
@@ -125,17 +125,18 @@ class Metrics:
         self.webhooks_ignored.labels(platform, reason).inc()
 
     def show_breaker(self, platform: str, account: str, open_s: float) -> None:
-        """The port SendMeter. By itself it goes back to 0: whoever closes a breaker may be another process."""
+        """The port SendMeter. The gauge goes back to 0 by itself, because another process may close the breaker."""
         until = time.monotonic() + open_s
         self.breaker_open.labels(platform, account).set_function(lambda: float(time.monotonic() < until))
 
     def watch_slots(self, used: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Show how many calls run and wait, as of each scrape."""
+        """Show how many model calls run and wait at the time of each scrape."""
         self.llm_slots_used.set_function(used)
         self.llm_slots_waiting.set_function(waiting)
 
     async def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page for Prometheus and its content type. Never raises for a queue that cannot be read; its numbers are left out."""
+        """Return the page for Prometheus and its content type. If the queues cannot be read, it leaves their lengths out and does not
+        raise."""
         if self._queues is not None:
             await self._read(self._queues)
         encode, content_type = choose_encoder(accept)
@@ -149,10 +150,10 @@ class Metrics:
             try:
                 async with asyncio.timeout(queues.timeout_s):
                     lengths = dict(await queues.lengths())
-            except Exception as error:  # noqa: BLE001  # whatever is wrong with the queues, the other numbers are wanted now more than ever
+            except Exception as error:  # noqa: BLE001  # when the queues cannot be read, the operator needs the other metrics most
                 log.warning("queue_lengths_unread", error=type(error).__name__)
             queues.read_at = time.monotonic()
-            # An old length would look like a healthy queue, so what could not be read is not shown.
+            # An old length would look like a healthy queue, so a length that could not be read is not shown.
             self.queue_length.clear()
             for queue, length in lengths.items():
                 self.queue_length.labels(queue).set(length)
@@ -166,9 +167,9 @@ AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 
 class RequestCounter:
-    """ASGI middleware that counts and times requests by method and route template, so that ids in paths make no series of their own.
+    """ASGI middleware that counts and times requests by method and route template, so that an id in a path makes no series of its own.
 
-    Only passes messages on, so a stream stays a stream."""
+    It passes each message on at once, so a stream stays a stream."""
 
     def __init__(self, app: AsgiApp, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
         self._app, self._metrics, self._uncounted = app, metrics, uncounted
@@ -177,16 +178,16 @@ class RequestCounter:
         if scope["type"] != "http" or scope["path"] in self._uncounted:
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500  # a request that raises is answered further out, with 500
+        began, status = time.perf_counter(), 500  # if the app raises, an outer middleware answers with 500
 
-        async def noting(message: AsgiMessage) -> None:
+        async def send_and_note_status(message: AsgiMessage) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, send_and_note_status)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_template(scope)
@@ -197,6 +198,6 @@ class RequestCounter:
 
 
 def route_template(scope: AsgiScope) -> str:
-    """The route that a request took, as it was written: `/v1/messages/{turn_id}`. The router has noted it in the scope by now."""
+    """The template of the route that served a request: `/v1/messages/{turn_id}`. The web framework has put it into the scope."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else UNMATCHED

@@ -1,1 +1,1 @@
-"""Adapters of the ports onto PostgreSQL and Redis, and the servers themselves where nobody else runs them."""
+"""Adapters of the ports onto PostgreSQL and Redis, and the embedded servers for a machine without servers of its own."""

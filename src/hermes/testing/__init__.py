@@ -1,1 +1,1 @@
-"""What users test their own code with: Hermes in memory, without a store."""
+"""For tests of code that uses Hermes: the router with its stores in memory."""

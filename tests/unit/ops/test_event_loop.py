@@ -45,7 +45,7 @@ async def test_a_blocked_loop_is_reported_once_with_the_place_and_its_recovery_w
     assert isinstance(blocked_for_s, float)
     assert 0.2 < blocked_for_s < 0.7, "while it is still blocked"
     assert isinstance(stack, list)
-    assert stack[-1].startswith("ops/test_loop.py:")
+    assert stack[-1].startswith("ops/test_event_loop.py:")
     assert stack[-1].endswith(" compute_for")
     assert stack[-2].endswith(" test_a_blocked_loop_is_reported_once_with_the_place_and_its_recovery_with_the_time")
     assert "what somebody said" not in str(facts)

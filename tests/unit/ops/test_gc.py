@@ -8,7 +8,7 @@ import textwrap
 
 PROGRAM = """
     import gc, weakref
-    from hermes.ops.gc import set_aside
+    from hermes.ops.gc import collect_and_freeze
 
     class Ring:
         def __init__(self):
@@ -16,7 +16,7 @@ PROGRAM = """
 
     early, late = Ring(), None
     left_over = weakref.ref(Ring())
-    set_aside()
+    collect_and_freeze()
     assert left_over() is None, "what was garbage before is set aside with the rest"
     assert gc.get_freeze_count() > 1000
     assert not any(one is early for one in gc.get_objects())

@@ -188,7 +188,7 @@ async def test_a_bad_picture_gets_a_clear_reply_and_costs_nothing(
     claim = made.claim("how many calories?", media_url=at(server, path) if path else "http://169.254.169.254/latest/meta-data/")
     ended = await handle_message(claim, made.services)
     assert (ended.outcome, ended.text) == (kind, reply(kind, "en", max_bytes=LIMIT))
-    assert made.outbox.said[claim.turn_id] == [ended.text]
+    assert made.outbox.answers[claim.turn_id] == [ended.text]
     assert (made.credits.available[made.user.id], made.credits.turns[claim.turn_id][1]) == (3, "voided")
     assert asks(made) == []
     assert all(not len(graph) for graph in made.graphs.graphs.values())

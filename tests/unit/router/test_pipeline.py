@@ -116,7 +116,7 @@ async def test_a_message_is_answered_charged_and_recorded_in_ten_steps() -> None
     claim = made.claim("hi")
     ended = await handle_message(claim, made.services)
     assert (ended.text, ended.outcome) == ("Hello!", "answered")
-    assert made.outbox.said == {claim.turn_id: ["Hello!"]}
+    assert made.outbox.answers == {claim.turn_id: ["Hello!"]}
     assert made.inbox.finished == [claim.turn_id]
     assert (made.credits.available[made.user.id], made.credits.turns[claim.turn_id][1]) == (2, "posted")
     question = {"role": "user", "content": "<context>\nIt is morning.\n</context>\n\nhi"}
@@ -229,7 +229,7 @@ async def test_a_model_that_does_not_answer_costs_nothing_and_is_never_silence(e
     claim = made.claim("hi")
     ended = await handle_message(claim, made.services)
     assert ended.outcome == kind
-    assert made.outbox.said[claim.turn_id] == [ended.text]
+    assert made.outbox.answers[claim.turn_id] == [ended.text]
     assert ended.text
     assert (made.credits.available[made.user.id], made.credits.turns[claim.turn_id][1]) == (3, "voided")
     assert all(not len(graph) for graph in made.graphs.graphs.values())

@@ -254,7 +254,7 @@ import os, time
 from pathlib import Path
 from hermes.stores import embedded
 home = Path({str(home)!r})
-with embedded.running(home):
+with embedded.run_servers(home):
     if (child := os.fork()) == 0:
         time.sleep(60)
         os._exit(0)
@@ -411,7 +411,7 @@ def test_a_socket_folder_that_somebody_else_prepared_is_refused(home: Path) -> N
     sockets.mkdir(mode=0o777)
     sockets.chmod(0o777)
     try:
-        with pytest.raises(HomeUnusable, match="is not a folder of ours alone") as refused:
+        with pytest.raises(HomeUnusable, match="is not a private folder of Hermes") as refused:
             embedded.start(long)
         assert is_one_line(refused.value)
         assert owners_and_modes([sockets]) == {sockets: (os.geteuid(), os.getegid(), 0o777)}
@@ -451,7 +451,7 @@ def test_a_home_that_is_a_file_is_refused_in_one_line(home: Path) -> None:
 def test_a_home_that_is_broken_inside_is_refused_in_one_line(home: Path) -> None:
     made = make_home(home)
     made.valkey.touch()
-    with pytest.raises(HomeUnusable, match=r"cannot use .*File exists.*; make room or repair it") as refused:
+    with pytest.raises(HomeUnusable, match=r"cannot use .*File exists.*; free disk space or repair it") as refused:
         embedded.start(home)
     assert is_one_line(refused.value)
     assert embedded.status(home) == ALL_STOPPED
@@ -554,7 +554,7 @@ def test_without_namespaces_a_home_inside_a_private_one_works_and_nothing_is_ope
 def test_without_any_way_to_drop_root_the_home_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     made = make_home(tmp_path.joinpath(*["x" * 50] * 3))  # its sockets are in /tmp, where others called nobody could come near
-    before = owners_and_modes([tmp_path, made.path, made.stores, made.leases, made.gate])
+    before = owners_and_modes([tmp_path, made.path, made.stores, made.leases, made.start_lock])
     with pytest.raises(
         PlatformUnsupported, match="set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user"
     ) as refused:

@@ -69,16 +69,16 @@ def test_the_log_gives_the_current_list_and_numbers_are_given_once() -> None:
 
 def test_what_is_sealed_as_one_kind_or_for_one_session_opens_as_no_other() -> None:
     keys, session_id = DataKeys({1: new_data_key()}), uuid4()
-    vault = SessionCipher(keys, session_id)
-    sealed = vault.seal(BodyKind.NOTE, b"1")
-    assert (vault.open(BodyKind.NOTE, sealed), vault.open_json(BodyKind.NOTE, [sealed, sealed])) == (b"1", [1, 1])
+    cipher = SessionCipher(keys, session_id)
+    sealed = cipher.seal(BodyKind.NOTE, b"1")
+    assert (cipher.open(BodyKind.NOTE, sealed), cipher.open_json(BodyKind.NOTE, [sealed, sealed])) == (b"1", [1, 1])
     with pytest.raises(SealBroken):
-        vault.open(BodyKind.SAMPLE, sealed)
+        cipher.open(BodyKind.SAMPLE, sealed)
     with pytest.raises(SealBroken):
         SessionCipher(keys, uuid4()).open(BodyKind.NOTE, sealed)
     addresses = {
-        vault.address(BodyKind.NOTE, b"1"),
-        vault.address(BodyKind.SAMPLE, b"1"),
+        cipher.address(BodyKind.NOTE, b"1"),
+        cipher.address(BodyKind.SAMPLE, b"1"),
         SessionCipher(keys, uuid4()).address(BodyKind.NOTE, b"1"),
     }
     assert (len(addresses), {len(address) for address in addresses}) == (3, {ADDRESS_BYTES})

@@ -436,7 +436,7 @@ def test_a_holder_of_keys_shows_generations_and_names_alone() -> None:
     masters = MasterKeys.parse([GOOD])
     for show in (repr, str, format):
         assert show(ROTATED) == "DataKeys(generations 2, 1)"
-        assert show(ROTATED.history(SCOPE)) == "Tokens()"
+        assert show(ROTATED.history(SCOPE)) == "FernetCipher()"
         assert show(masters) == f"MasterKeys({masters.current})"
 
 

@@ -1,10 +1,10 @@
-"""PostgreSQL with pgvector and Valkey out of their wheels, started on demand in the data folder of this machine's user.
+"""PostgreSQL with pgvector, and Valkey: Hermes starts them on demand from their wheels, in the data folder of this machine's user.
 
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         psycopg.connect(stores.database_url)
         redis.Redis.from_url(stores.redis_url)
 
-Processes of the same home share the servers; the last one to leave stops them. Knows nothing about schemas, settings or async."""
+Processes of the same home share the servers; the last process to leave stops them. Knows nothing about schemas, settings or async."""
 
 from hermes.stores.embedded.errors import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
 from hermes.stores.embedded.home import StoreUrls

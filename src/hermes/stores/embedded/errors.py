@@ -1,4 +1,4 @@
-"""Why the embedded stores do not run. Every message is one line that says what to do."""
+"""Errors of the embedded stores. Every message is one line that tells the user what to do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class EmbeddedError(Exception):
 
 
 class PlatformUnsupported(EmbeddedError):
-    """This machine, or this account on it, cannot run the servers."""
+    """This machine, or this user of it, cannot run the servers."""
 
 
 class HomeUnusable(EmbeddedError):
-    """The data folder cannot be written to, or belongs to somebody else."""
+    """The data folder cannot be written to, or belongs to another user."""
 
 
 class HomeInUse(EmbeddedError):
@@ -27,7 +27,7 @@ class HomeInUse(EmbeddedError):
 
 
 class ServerFailed(EmbeddedError):
-    """A server did not start or did not stop; the message has its last words and names its log."""
+    """A server did not start or did not stop; the message gives the reason and names its log."""
 
     def __init__(self, server: str, log: Path, reason: str) -> None:
         super().__init__(f"{server} {reason}; its log is {log}")

@@ -1,6 +1,7 @@
 """The data folder: where it is, what lies in it, and where the sockets go.
 
-Nothing outside of it is changed, but for a socket folder in /tmp where its own path is too long for a socket."""
+The embedded stores write nothing outside it, with one exception: a socket folder in /tmp, if the path of the data folder is too long for a
+socket."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from urllib.parse import quote
 from hermes.stores.embedded.errors import HomeUnusable
 
 MAX_SOCKET_PATH_BYTES = 103
-"""Bytes of a socket's path that every platform takes: Linux takes 107, macOS 103."""
+"""The longest path of a socket that every platform accepts: Linux accepts 107 bytes, macOS 103."""
 
 POSTGRES_SOCKET = ".s.PGSQL.5432"
 """The name that PostgreSQL gives to its socket."""
@@ -31,14 +32,14 @@ class StoreUrls:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What lies where. The path is absolute and free of links, so that one folder has one name in every process."""
+    """The paths in a data folder. `path` is absolute and without symbolic links, so that one folder has one name in every process."""
 
     path: Path
     sockets: Path
 
     @property
     def stores(self) -> Path:
-        """The folder of everything here; its owner is whom the servers run as."""
+        """The folder that holds all the rest. The servers run as its owner."""
         return self.path / "stores"
 
     @property
@@ -66,8 +67,8 @@ class Home:
         return self.stores / "leases"
 
     @property
-    def gate(self) -> Path:
-        """Locked by whoever starts or stops the servers."""
+    def start_lock(self) -> Path:
+        """The file that a process locks while it starts or stops the servers."""
         return self.stores / "lock"
 
     @property
@@ -87,21 +88,21 @@ class Home:
 
 
 def home_at(path: Path) -> Home:
-    """Name the parts of a data folder. Touches nothing."""
+    """Name the parts of a data folder. Creates and changes nothing."""
     resolved = path.resolve()
     inside = resolved / "stores" / "sockets"
-    # A comma in the address of a PostgreSQL means a second server.
+    # A comma in a PostgreSQL address means a second server.
     if len(os.fsencode(inside / POSTGRES_SOCKET)) <= MAX_SOCKET_PATH_BYTES and "," not in str(inside):
         return Home(resolved, inside)
-    # Not XDG_RUNTIME_DIR or TMPDIR: two processes of one home may differ in them, and would look for each other in vain.
-    # Nor would the sockets survive a logout there, while the servers do.
+    # Not XDG_RUNTIME_DIR or TMPDIR: two processes of one home may have different values, and would not find each other's sockets.
+    # There a logout also deletes the sockets, while the servers run on.
     return Home(resolved, Path("/tmp") / f"hermes-{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]}")  # noqa: S108 checked in make_sockets
 
 
 def make_home(path: Path) -> Home:
-    """Create what is missing of a data folder. Folders that it makes, and `stores` in any case, are 0700.
+    """Create the missing parts of a data folder. New folders have mode 0700; `stores` gets it in any case.
 
-    Raises HomeUnusable if it cannot be written to, or if `stores` belongs to another user."""
+    Raises HomeUnusable if the folder cannot be written to, or if `stores` belongs to another user."""
     home = home_at(path)
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,16 +111,16 @@ def make_home(path: Path) -> Home:
             raise HomeUnusable(f"{home.stores} belongs to another user (uid {home.stores.stat().st_uid}); choose your own with HERMES_HOME")
         home.stores.chmod(0o700)
         home.leases.mkdir(mode=0o700, exist_ok=True)
-        home.gate.touch(mode=0o600)
+        home.start_lock.touch(mode=0o600)
     except OSError as error:
         raise HomeUnusable(f"cannot write to {home.path} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
-    for part in (home.leases, home.gate):
+    for part in (home.leases, home.start_lock):
         give_to_owner(part, home)
     return home
 
 
 def make_sockets(home: Home) -> None:
-    """Make the folder of the sockets. In /tmp anybody may have taken its name: then HomeUnusable is raised."""
+    """Make the folder of the sockets. Raises HomeUnusable if it cannot be made, or if another user took its name in /tmp."""
     try:
         with suppress(FileExistsError):
             home.sockets.mkdir(mode=0o700)
@@ -127,11 +128,11 @@ def make_sockets(home: Home) -> None:
     except OSError as error:
         raise HomeUnusable(f"cannot make the socket folder {home.sockets} ({error.strerror}); use a shorter HERMES_HOME") from error
     if not is_private(home.sockets, home):
-        raise HomeUnusable(f"{home.sockets} is not a folder of ours alone (0700); remove it, or use a shorter HERMES_HOME")
+        raise HomeUnusable(f"{home.sockets} is not a private folder of Hermes (mode 0700); remove it, or use a shorter HERMES_HOME")
 
 
 def remove_sockets(home: Home) -> None:
-    """After the servers have stopped: take away what a dead server left, and the folder itself where it lies in /tmp."""
+    """After the servers have stopped: remove the files that a dead server left, and the folder itself if it is in /tmp."""
     if not is_private(home.sockets, home):
         return
     for left in (home.postgres_socket, home.sockets / f"{POSTGRES_SOCKET}.lock", home.valkey_socket):
@@ -141,7 +142,7 @@ def remove_sockets(home: Home) -> None:
 
 
 def is_private(folder: Path, home: Home) -> bool:
-    """Whether that is a folder, not a link, that nobody but the owner of the stores can enter."""
+    """Whether this is a folder, not a link, that only the owner of the stores can enter."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
@@ -150,7 +151,7 @@ def is_private(folder: Path, home: Home) -> bool:
 
 
 def give_to_owner(path: Path, home: Home) -> None:
-    """Root working in somebody's folder leaves nothing there that its owner cannot use."""
+    """As root, give a path to the owner of the stores, so that root leaves no file that this owner cannot use."""
     if os.geteuid() == 0:
         owner = home.stores.stat()
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -1,7 +1,7 @@
 """Start, share and stop the two servers of a data folder.
 
-Every process that needs them holds a lease. Whoever comes first starts the servers, whoever leaves last stops them. If the last one is
-killed, they run on; the next process finds them by their pid files and adopts them."""
+Every process that needs the servers holds a lease. The first process starts them, the last one to leave stops them. If the last process
+is killed, the servers run on; the next process finds them by their pid files and adopts them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes.stores.embedded.valkey import start_valkey, stop_valkey, valkey_pid
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What runs in a data folder, and for whom. A pid of None: that server is down."""
+    """The pids of the servers of a data folder, None for a server that is down, and the pids of the processes that hold a lease."""
 
     postgres: int | None
     valkey: int | None
@@ -33,14 +33,14 @@ ALL_STOPPED = ServerStatus(postgres=None, valkey=None, holders=())
 
 @dataclass(slots=True)
 class ServerLease:
-    """A hold on running servers. Give it back with `release`; it ends with the process otherwise, and then nobody stops the servers."""
+    """A lease on running servers. End it with `release`: if the process ends without it, the lease ends but the servers run on."""
 
     home: Home
     stores: StoreUrls
     _lease: tuple[int, Path] | None = field(repr=False)
 
     def release(self) -> None:
-        """Leave, and stop the servers if nobody else uses them. A second call does nothing."""
+        """Return the lease, and stop the servers if no other process holds one. A second call does nothing."""
         if self._lease is None:
             return
         with hold_start_lock(self.home):
@@ -51,7 +51,7 @@ class ServerLease:
 
 @contextmanager
 def run_servers(home: Path) -> Iterator[StoreUrls]:
-    """The servers of a data folder, ready for use as long as the block lasts. Raises EmbeddedError, as `start` does."""
+    """Keep the servers of a data folder ready for use until the block ends. Raises EmbeddedError, as `start` does."""
     held = start(home)
     try:
         yield held.stores
@@ -59,11 +59,11 @@ def run_servers(home: Path) -> Iterator[StoreUrls]:
         held.release()
 
 
-def start(home: Path, account: ServerUser | None = None) -> ServerLease:
-    """Hold the servers of a data folder, and start what does not run yet; both are ready when this returns.
+def start(home: Path, user: ServerUser | None = None) -> ServerLease:
+    """Take a lease on the servers of a data folder and start those that do not run yet; both are ready when this returns.
 
-    Safe to call from several threads and processes at once. Account: who the servers run as, if not for `choose_account` to say.
-    Raises PlatformUnsupported, HomeUnusable, HomeInUse or ServerFailed; then nothing is left running that did not run before."""
+    Safe to call from several threads and processes at once. `user` is the user that the servers run as; `choose_server_user` chooses it
+    by default. Raises PlatformUnsupported, HomeUnusable, HomeInUse or ServerFailed; then no server runs that did not run before."""
     binaries = find_binaries()
     made = make_home(home)
     with hold_start_lock(made):
@@ -71,24 +71,24 @@ def start(home: Path, account: ServerUser | None = None) -> ServerLease:
         try:
             lease = take_lease(made)
             try:
-                start_both(made, binaries, account or choose_server_user(made, binaries.postgres))
+                start_both(made, binaries, user or choose_server_user(made, binaries.postgres))
             except BaseException:
                 return_lease(*lease)
                 stop_unless_held(made)
                 raise
         except OSError as error:
             raise HomeUnusable(
-                f"cannot use {made.path} ({error}); make room or repair it, or choose another folder with HERMES_HOME"
+                f"cannot use {made.path} ({error}); free disk space or repair it, or choose another folder with HERMES_HOME"
             ) from error
     return ServerLease(made, made.addresses, lease)
 
 
 def stop(home: Path, *, even_if_in_use: bool = False) -> ServerStatus:
-    """Stop the servers of a data folder, also those whose processes were killed; return what ran before.
+    """Stop the servers of a data folder, also servers that killed processes left running; return what ran before.
 
-    Raises HomeInUse while others hold them, unless told to stop them all the same."""
+    Raises HomeInUse while another process holds a lease, unless `even_if_in_use` is set."""
     found = home_at(home)
-    if not found.gate.exists():
+    if not found.start_lock.exists():
         return ALL_STOPPED
     with hold_start_lock(found):
         before = read_status(found)
@@ -100,9 +100,9 @@ def stop(home: Path, *, even_if_in_use: bool = False) -> ServerStatus:
 
 
 def status(home: Path) -> ServerStatus:
-    """What runs in a data folder; nothing, if there is no such folder. Waits while somebody starts or stops it."""
+    """What runs in a data folder; ALL_STOPPED if there is no such folder. Waits while another process starts or stops the servers."""
     found = home_at(home)
-    if not found.gate.exists():
+    if not found.start_lock.exists():
         return ALL_STOPPED
     with hold_start_lock(found):
         return read_status(found)
@@ -112,10 +112,10 @@ def read_status(home: Home) -> ServerStatus:
     return ServerStatus(postgres_pid(home), valkey_pid(home), tuple(holder.pid for holder in holders(home)))
 
 
-def start_both(home: Home, binaries: Binaries, account: ServerUser) -> None:
+def start_both(home: Home, binaries: Binaries, user: ServerUser) -> None:
     make_sockets(home)
-    valkey_ready = start_valkey(home, binaries, account)
-    start_postgres(home, binaries, account)
+    valkey_ready = start_valkey(home, binaries, user)
+    start_postgres(home, binaries, user)
     valkey_ready()
 
 

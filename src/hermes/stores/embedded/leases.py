@@ -1,6 +1,6 @@
-"""Who uses a data folder. Every user holds a locked file, and the kernel gives up the locks of a process however it ends.
+"""Leases: which processes use a data folder. Each holds a locked file, and the kernel releases a process's locks however it ends.
 
-The gate is a lock for a moment: held while servers are started or stopped, and while leases are taken or given back."""
+The start lock is held only for a moment: while a process starts or stops servers, or takes or returns a lease."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hermes.stores.embedded.errors import HomeInUse, HomeUnusable
 from hermes.stores.embedded.home import Home, give_to_owner
 from hermes.stores.embedded.process import wait_until
 
-if sys.platform != "win32":  # find_binaries refuses Windows with a sentence; an ImportError here would come first
+if sys.platform != "win32":  # find_binaries refuses Windows with a clear message; an ImportError here would come before it
     import fcntl
 
 START_LOCK_TIMEOUT_S = 180.0
-"""Longer than the slowest start, so that only a stuck process runs into it."""
+"""Longer than the slowest start, so that only a stuck process reaches it."""
 
 HELD_DESCRIPTORS: set[int] = set()
-"""Descriptors of this process's leases, to be closed in its forks."""
+"""Descriptors of this process's leases. Its forks close them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """A process that uses the data folder. `machine` tells in which space its pid counts."""
+    """A process that uses the data folder. `machine` names the container or machine that its pid belongs to."""
 
     pid: int
     machine: str
@@ -38,11 +38,11 @@ class LeaseHolder:
 
 @contextmanager
 def hold_start_lock(home: Home) -> Iterator[None]:
-    """Alone in this block among all processes and threads of this home. Raises HomeInUse if another one stays in it."""
+    """Only one thread of all processes of this home is in this block at a time. Raises HomeInUse if another does not leave it in time."""
     try:
-        descriptor = os.open(home.gate, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(home.start_lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise HomeUnusable(f"cannot open {home.gate} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
+        raise HomeUnusable(f"cannot open {home.start_lock} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
     try:
         if not wait_until(lambda: is_locked_by_us(descriptor), START_LOCK_TIMEOUT_S):
             raise HomeInUse(
@@ -55,7 +55,7 @@ def hold_start_lock(home: Home) -> Iterator[None]:
 
 
 def take_lease(home: Home) -> tuple[int, Path]:
-    """Behind the gate: become a holder. Ends with `give_back`, with this process, or with its exec; a fork of it is no holder."""
+    """Take a lease; the caller holds the start lock. The lease ends with `return_lease`, with this process or its exec; forks hold none."""
     close_leases_in_forks()
     descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=home.leases)
     give_to_owner(Path(name), home)
@@ -66,14 +66,14 @@ def take_lease(home: Home) -> tuple[int, Path]:
 
 
 def return_lease(descriptor: int, file: Path) -> None:
-    """Behind the gate: be a holder no more."""
+    """End a lease; the caller holds the start lock."""
     file.unlink(missing_ok=True)
     HELD_DESCRIPTORS.discard(descriptor)
     os.close(descriptor)
 
 
 def holders(home: Home) -> list[LeaseHolder]:
-    """Behind the gate: everybody who holds a lease now. The leases of the dead are cleared away."""
+    """All processes that hold a lease now; the caller holds the start lock. Deletes the leases of processes that have ended."""
     found = []
     for file in sorted(home.leases.glob("*-*")) if home.leases.is_dir() else []:
         with suppress(FileNotFoundError), file.open("r+", encoding="utf-8") as lease:
@@ -88,7 +88,7 @@ def holders(home: Home) -> list[LeaseHolder]:
 def refuse_other_machines(home: Home) -> None:
     """Raise HomeInUse if a process of another container or machine uses this folder.
 
-    Its servers cannot be seen from here, and a second PostgreSQL on the same files would destroy them."""
+    Its servers cannot be seen from here, and a second PostgreSQL on the same files would destroy the files."""
     for holder in holders(home):
         if holder.machine != machine_id():
             raise HomeInUse(
@@ -97,7 +97,7 @@ def refuse_other_machines(home: Home) -> None:
 
 
 def machine_id() -> str:
-    """The space in which our pids count: a container has its own."""
+    """Names the pid namespace of this process: a container has its own."""
     try:
         return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -114,7 +114,8 @@ def is_locked_by_us(descriptor: int) -> bool:
 
 @cache
 def close_leases_in_forks() -> None:
-    """A fork shares its parent's locks. Left open, they would keep the servers running for a child that knows nothing of them."""
+    """Close this process's leases in its forks. A fork shares its parent's locks: a child that does not use the servers would keep
+    them running."""
 
     def close() -> None:
         for descriptor in HELD_DESCRIPTORS:

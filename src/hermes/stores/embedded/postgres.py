@@ -1,6 +1,6 @@
-"""One PostgreSQL on one data folder: made, started, adopted, stopped. Only called by whoever holds the gate.
+"""One PostgreSQL on one data folder: create its files, start it, adopt it, stop it. Callers hold the start lock.
 
-Local connections are trusted, because nobody else can enter the folder of the socket; there is no network."""
+Local connections need no password, because only the owner can enter the folder of the socket; there is no network."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from hermes.stores.embedded.server_user import ServerUser
 
 PROGRAM = "postgres"
 READY_TIMEOUT_S = 120.0
-"""Recovery after a crash can take long; it is cut short by nothing but this."""
+"""Recovery after a crash can take long; nothing else limits it."""
 
 ORPHANS_TIMEOUT_S = 10.0
 
 STOP_SIGNALS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
-"""Fast shutdown, then without a last checkpoint, then by force; the data is safe in all three."""
+"""Fast shutdown, then shutdown without a last checkpoint, then kill; the data is safe in all three cases."""
 
-# syncfs is one call for what otherwise are a thousand: 0.6 s instead of 4.0 s for initdb on a busy disk. Linux has it.
+# One syncfs call replaces a thousand fsync calls: initdb on a busy disk takes 0.6 s instead of 4.0 s. Only Linux has it.
 SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
 
 SETTINGS = {
@@ -53,18 +53,18 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-"""Given on the command line, so that a newer Hermes brings its own to an older data folder."""
+"""Given on the command line, so that a newer Hermes applies its own settings to an older data folder."""
 
 
-def start_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int:
-    """Adopt the server that runs on this folder, or start one; return its pid when it takes connections. Raises ServerFailed."""
+def start_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int:
+    """Adopt the server that runs on this folder, or start one; return its pid when it accepts connections. Raises ServerFailed."""
     if pid := adopt_postgres(home):
         return pid
     if not home.postgres.exists():
-        make_cluster(home, binaries, account)
-    # Killed by force, a server leaves children that see it after a moment. Until they are gone, PostgreSQL rightly refuses the files.
+        make_cluster(home, binaries, user)
+    # A killed server leaves child processes, which end a moment later. Until then PostgreSQL rightly refuses to open the files.
     deadline = time.monotonic() + ORPHANS_TIMEOUT_S
-    while (pid := launch_postgres(home, binaries, account)) is None:
+    while (pid := launch_postgres(home, binaries, user)) is None:
         reason = find_log_error(home.postgres_log)
         if "still in use" not in reason or time.monotonic() > deadline:
             raise ServerFailed("PostgreSQL", home.postgres_log, f"did not start: {reason}")
@@ -72,10 +72,10 @@ def start_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int:
     return pid
 
 
-def launch_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int | None:
-    """Start a server; its pid when it takes connections, or None if it ended instead, and said why in its log."""
+def launch_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int | None:
+    """Start a server. Return its pid when it accepts connections, or None if it ended; then its log has the reason."""
     new = spawn_server(
-        account.command(
+        user.command(
             *(binaries.postgres, "-D", home.postgres, "-p", POSTGRES_SOCKET.rpartition(".")[2]),
             *(part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")),
             *("-c", f"unix_socket_directories={quote_folder(home.sockets)}"),
@@ -88,61 +88,61 @@ def launch_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int 
     try:
         is_up = wait_until(lambda: is_ready(home, new) or reap(new), READY_TIMEOUT_S) and is_ready(home, new)
     finally:
-        if not is_up:  # also after Ctrl-C: it may not have written its pid file yet, so that nobody would find it later
+        if not is_up:  # also after Ctrl-C: without a pid file, which it may not have written yet, no process would find it later
             end_server(new, PROGRAM, home.postgres, STOP_SIGNALS)
     return new if is_up else None
 
 
 def adopt_postgres(home: Home) -> int | None:
-    """The server that somebody else left running, once it takes connections."""
+    """The pid of a server that another process left running, once it accepts connections; None if there is no such server."""
     if (pid := postgres_pid(home)) is None:
         return None
     wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, READY_TIMEOUT_S)
-    if takes_connections(home):
+    if accepts_connections(home):
         return postgres_pid(home)
-    stop_postgres(home)  # its socket is gone, as after a clean-up of /tmp: nobody can reach it any more
+    stop_postgres(home)  # its socket is gone, as after a clean-up of /tmp: no client can reach it
     return None
 
 
 def stop_postgres(home: Home) -> None:
-    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it stays."""
+    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it does not stop."""
     if (pid := postgres_pid(home)) and not end_server(pid, PROGRAM, home.postgres, STOP_SIGNALS):
         raise ServerFailed("PostgreSQL", home.postgres_log, f"(pid {pid}) does not stop")
 
 
 def postgres_pid(home: Home) -> int | None:
-    """The server that runs on this folder, whoever started it."""
+    """The pid of the server that runs on this folder, whichever process started it."""
     pid = read_pid(home.postgres / "postmaster.pid")
     return pid if pid and is_server(pid, PROGRAM, home.postgres) else None
 
 
-def make_cluster(home: Home, binaries: Binaries, account: ServerUser) -> None:
-    """Make the database files under another name first: a folder called postgres is always a whole one.
+def make_cluster(home: Home, binaries: Binaries, user: ServerUser) -> None:
+    """Create the database files under another name first, so that a folder called postgres is always complete.
 
-    A maker that was killed leaves its own folder behind, and perhaps an initdb still at work in it: nobody else uses that name."""
+    The name is new each time: a process that was killed here leaves its folder behind, and perhaps an initdb that still writes to it."""
     for abandoned in home.stores.glob("postgres.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
-    place = Path(tempfile.mktemp(prefix="postgres.new-", dir=home.stores))  # noqa: S306 initdb makes it, in a folder of ours alone
-    command = account.command(
+    place = Path(tempfile.mktemp(prefix="postgres.new-", dir=home.stores))  # noqa: S306 initdb makes it, in a private folder
+    command = user.command(
         *(binaries.initdb, "-D", place, "--username=hermes", "--encoding=UTF8", "--locale=C"),
         *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),  # the same order of words on every machine
         *("--auth-local=trust", "--auth-host=reject", f"--sync-method={SYNC_METHOD}"),
     )
-    made = subprocess.run(command, capture_output=True, check=False, env=server_environment(), stdin=subprocess.DEVNULL)  # noqa: S603 our own words
+    made = subprocess.run(command, capture_output=True, check=False, env=server_environment(), stdin=subprocess.DEVNULL)  # noqa: S603 our own arguments
     if made.returncode != 0:
         home.postgres_log.write_bytes(made.stdout + made.stderr)
-        raise ServerFailed("PostgreSQL", home.postgres_log, f"could not make its files: {find_log_error(home.postgres_log)}")
+        raise ServerFailed("PostgreSQL", home.postgres_log, f"could not create its files: {find_log_error(home.postgres_log)}")
     place.rename(home.postgres)
     sync_folder(home.stores)
 
 
 def is_ready(home: Home, pid: int) -> bool:
-    """The server says in its pid file, line 8, when it takes connections."""
+    """Whether the server accepts connections: it writes so into line 8 of its pid file."""
     lines = read_lines(home.postgres / "postmaster.pid")
     return lines[:1] == [str(pid)] and [line.strip() for line in lines[7:8]] == ["ready"]
 
 
-def takes_connections(home: Home) -> bool:
+def accepts_connections(home: Home) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(home.postgres_socket))
@@ -152,9 +152,10 @@ def takes_connections(home: Home) -> bool:
 
 
 def stale_pid_environment(home: Home) -> dict[str, str]:
-    """Tell PostgreSQL which pid in its files belongs to a stranger by now; otherwise it takes him for a server and refuses to start.
+    """Tell PostgreSQL that the pid in its files may now belong to another program; otherwise it takes that program for a running server
+    and refuses to start.
 
-    Deleting the file would do too, but with it goes the note by which PostgreSQL finds orphans of a killed server that still write."""
+    Deleting the file would help too, but by this file PostgreSQL finds child processes of a killed server that still write."""
     lock = home.sockets / f"{POSTGRES_SOCKET}.lock"
     pid = read_pid(home.postgres / "postmaster.pid")
     if read_pid(lock) != pid:
@@ -163,7 +164,7 @@ def stale_pid_environment(home: Home) -> dict[str, str]:
 
 
 def quote_folder(folder: Path) -> str:
-    """A folder as one entry of a list of folders."""
+    """A folder as one entry of PostgreSQL's list of folders."""
     return '"{}"'.format(str(folder).replace('"', '""'))
 
 

@@ -1,6 +1,7 @@
-"""Processes that outlive the one that started them: how they begin, how they are recognised later, how they end.
+"""Processes that outlive the process that started them: start them, recognise them later, end them.
 
-A pid from a file proves nothing, because pids are used again: a process is ours if its command line names the program and our folder."""
+A pid from a file proves nothing, because pids are used again: a process is our server if its command line names the program and our
+folder."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from hermes.stores.embedded.home import Home, give_to_owner
 POLL_S = 0.01
 
 SPAWNED_PIDS: set[int] = set()
-"""Servers that this process started and has not yet seen ended. Nobody else's children are waited for."""
+"""Servers that this process started and has not yet seen ended. It waits for no other child process."""
 
 
 def spawn_server(command: list[str], log: Path, home: Home, environment: Mapping[str, str] | None = None) -> int:
     """Start a server in a session of its own, so that Ctrl-C in our terminal does not reach it; return its pid.
 
-    Its output goes to a new log; the one before is kept beside it, so that logs do not grow without end."""
+    Its output goes to a new log. The log before it is kept beside it, older ones are overwritten, so that logs do not grow without end."""
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
     log.touch(mode=0o600)
@@ -48,22 +49,22 @@ def spawn_server(command: list[str], log: Path, home: Home, environment: Mapping
 
 
 def server_environment() -> dict[str, str]:
-    """What the programs see. Not the caller's PG* variables, locale and time zone: a data folder must not depend on who made it."""
+    """The environment of the servers. Without the caller's PG* variables, locale and time zone: a data folder must not depend on them."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"} | kept
 
 
 def is_server(pid: int, program: str, folder: Path) -> bool:
-    """Whether that process runs the program on the folder. Not so for a dead one, a zombie, or a stranger with the same pid."""
+    """Whether this process runs the program on the folder. False for a dead process, a zombie, or another program with the same pid."""
     reap(pid)
     line, between = command_line(pid)
     before, found, _ = line.partition(os.fsencode(folder) + between)
-    # Anywhere before the folder, because for its first milliseconds the process may still be the prefix of its account.
+    # The program may stand anywhere before the folder: for its first milliseconds the process may still run the prefix of ServerUser.
     return bool(found) and any(Path(os.fsdecode(argument)).name == program for argument in before.split(between))
 
 
 def command_line(pid: int) -> tuple[bytes, bytes]:
-    """The arguments of a process, and the byte behind each of them; no arguments for one that has ended."""
+    """The arguments of a process, and the byte after each of them; no arguments if it has ended."""
     if Path("/proc/self/cmdline").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes(), b"\0"
@@ -75,7 +76,7 @@ def command_line(pid: int) -> tuple[bytes, bytes]:
 
 
 def reap(pid: int) -> bool:
-    """Whether that is a server that this process started, and that has ended. Takes it from the process table."""
+    """Whether this process started this server and it has ended. If so, remove it from the process table."""
     if pid not in SPAWNED_PIDS:
         return False
     try:
@@ -88,13 +89,13 @@ def reap(pid: int) -> bool:
 
 
 def read_pid(file: Path) -> int | None:
-    """The first line of a pid file, if it is a pid."""
+    """The pid in the first line of a pid file; None if there is none."""
     first = next(iter(read_lines(file)), "").strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 
 
 def read_lines(file: Path) -> list[str]:
-    """The lines of a file, none if it cannot be read."""
+    """The lines of a file; an empty list if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -102,12 +103,12 @@ def read_lines(file: Path) -> list[str]:
 
 
 def end_server(pid: int, program: str, folder: Path, signals: Sequence[tuple[signal.Signals, float]]) -> bool:
-    """Ask a server to stop, each time with a stronger word and its own patience in seconds. False if it outlived them all."""
-    for word, patience_s in signals:
+    """Send a server one signal after another, and wait the given seconds after each. False if it still runs after the last one."""
+    for number, patience_s in signals:
         if not is_server(pid, program, folder):
             return True
         try:
-            os.kill(pid, word)
+            os.kill(pid, number)
         except ProcessLookupError:
             return True
         if wait_until(lambda: not is_server(pid, program, folder), patience_s):
@@ -125,9 +126,9 @@ def wait_until(is_so: Callable[[], bool], patience_s: float) -> bool:
 
 
 def find_log_error(log: Path) -> str:
-    """The lines of a log that most likely say what went wrong."""
+    """The lines of a log that most likely give the reason of a failure."""
     lines = [line.strip() for line in read_lines(log) if line.strip()]
     grave = [number for number, line in enumerate(lines) if "FATAL" in line or "PANIC" in line or "rror" in line]
     if not grave:
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
     return " ".join(line for line in lines[grave[-1] : grave[-1] + 2] if line is lines[grave[-1]] or "DETAIL" in line)

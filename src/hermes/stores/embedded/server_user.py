@@ -1,6 +1,6 @@
-"""Who the servers run as. PostgreSQL refuses root, and root inside a container is common.
+"""Choose the user that the servers run as. PostgreSQL refuses to run as root, and root inside a container is common.
 
-No user is created. Root's own data stays root's: in a user namespace the servers are root outside and nobody special inside."""
+Hermes creates no user. Root's data stays root's: in a user namespace the servers are root outside and an ordinary user inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hermes.stores.embedded.home import Home, give_to_owner
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """A way to run a program: as ourselves, in a namespace, or as another user. The prefix executes the program in its own place."""
+    """How to run a program: as the current user, in a user namespace, or as another user. The program in `prefix` executes the server's
+    program in its own place."""
 
     prefix: tuple[str, ...] = ()
 
@@ -29,19 +30,19 @@ NAMESPACE_USER = ServerUser(("unshare", "--user", "--map-user=1000", "--map-grou
 
 
 def existing_user(uid: int, gid: int) -> ServerUser:
-    """An existing user, for root to become."""
+    """Run as an existing user; only root can."""
     return ServerUser(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
 
 
-def with_folder_access(account: ServerUser) -> ServerUser:
-    """The same user, but closed folders are open to him: the home of root in a container, for one."""
-    return ServerUser((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
+def with_folder_access(user: ServerUser) -> ServerUser:
+    """The same user, with access to folders whose mode excludes it, such as root's home folder in a container."""
+    return ServerUser((*user.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
 
 
 def choose_server_user(home: Home, postgres: Path, *, namespace: ServerUser = NAMESPACE_USER) -> ServerUser:
-    """Ourselves, but for root: the owner of the data if that is somebody else, else a user namespace, else the user nobody.
+    """The current user. For root: the owner of the data if that is another user, else a user namespace, else the user `nobody`.
 
-    Only nobody needs a change of owner, of a `stores` folder that is still empty. Raises PlatformUnsupported if no way is left."""
+    Only for `nobody` does a folder change its owner: `stores`, while it has no database. Raises PlatformUnsupported if no way is left."""
     if os.geteuid() != 0:
         return CURRENT_USER
     owner = home.stores.stat()
@@ -57,23 +58,23 @@ def choose_server_user(home: Home, postgres: Path, *, namespace: ServerUser = NA
 
 
 def is_root_only(home: Home) -> bool:
-    """Whether root alone can come near the servers. Whoever else can talk to one that passes closed folders could read root's files."""
+    """Whether only root can connect to the servers. Through a server with folder access, any other client could read root's files."""
     found = home.path.stat()
     return found.st_uid == 0 and found.st_mode & 0o077 == 0 and home.sockets.is_relative_to(home.path)
 
 
-def can_run(account: ServerUser, home: Home, postgres: Path) -> bool:
-    """Whether that account exists here, can execute the programs and can write to the data folder. It does so, because `test -w`
-    answers for the user without his capabilities."""
-    deed = 'test -x "$0" && cd "$1" && : > probe && rm probe'
+def can_run(user: ServerUser, home: Home, postgres: Path) -> bool:
+    """Whether this user exists here, can execute the programs and can write to the data folder. It writes a file to find out, because
+    `test -w` ignores the user's capabilities."""
+    script = 'test -x "$0" && cd "$1" && : > probe && rm probe'
     try:
-        return subprocess.run(account.command("sh", "-c", deed, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
+        return subprocess.run(user.command("sh", "-c", script, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own arguments
     except OSError:
         return False
 
 
 def hand_to_nobody(home: Home, postgres: Path) -> ServerUser:
-    """Give a fresh data folder to the user nobody, and take it back if that does not help."""
+    """Give a new data folder to the user `nobody`; give it back to root if this user cannot run the servers either."""
     refused = f"PostgreSQL does not run as root, and user namespaces are refused here; start Hermes as an ordinary user, {OWN_SERVERS_HINT}"
     try:
         entry = pwd.getpwnam("nobody")
@@ -83,12 +84,12 @@ def hand_to_nobody(home: Home, postgres: Path) -> ServerUser:
         raise PlatformUnsupported(refused)
     candidate = existing_user(entry.pw_uid, entry.pw_gid)
     mode = home.path.stat().st_mode
-    parts = (home.stores, home.leases, home.gate)
+    parts = (home.stores, home.leases, home.start_lock)
     os.chown(home.stores, entry.pw_uid, entry.pw_gid)
     for part in parts:
         give_to_owner(part, home)
     if home.path.stat().st_uid == 0:
-        home.path.chmod(mode | 0o011)  # to be passed through, not to be listed
+        home.path.chmod(mode | 0o011)  # other users may pass through it, not list it
     if can_run(candidate, home, postgres):
         return candidate
     home.path.chmod(mode)

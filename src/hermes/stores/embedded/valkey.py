@@ -1,6 +1,6 @@
-"""One Valkey on one data folder: started, adopted, stopped. Only called by whoever holds the gate.
+"""One Valkey on one data folder: start it, adopt it, stop it. Callers hold the start lock.
 
-It holds what may be lost; it is kept all the same, at the price of one fsync a second, so that a restart of Hermes starts warm."""
+Hermes can do without its data. Valkey writes it to disk all the same, with one fsync a second, so that caches survive a restart."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ANSWER_TIMEOUT_S = 5.0
 STOP_SIGNALS = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0))
 
 
-def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callable[[], int]:
-    """Adopt the server that runs on this folder, or start one; return at once. The result waits until it answers, and gives its pid.
+def start_valkey(home: Home, binaries: Binaries, user: ServerUser) -> Callable[[], int]:
+    """Adopt the server that runs on this folder, or start one, and return a function that waits until it answers and gives its pid.
 
-    So PostgreSQL can start meanwhile. Raises ServerFailed, here or from the wait."""
+    A new server is not waited for here, so that PostgreSQL can start meanwhile. Raises ServerFailed, here or from the returned function."""
     if pid := valkey_pid(home):
         if home.valkey_socket.exists() and wait_until(lambda: is_answering(home), READY_TIMEOUT_S):
             return lambda: pid
@@ -33,7 +33,7 @@ def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callabl
     home.valkey_pid.touch(mode=0o600)
     give_to_owner(home.valkey_pid, home)
     new = spawn_server(
-        account.command(
+        user.command(
             *(binaries.valkey, "--dir", home.valkey, "--pidfile", home.valkey_pid, "--daemonize", "no", "--set-proc-title", "no"),
             *("--port", "0", "--unixsocket", home.valkey_socket, "--unixsocketperm", "700"),
             *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
@@ -41,7 +41,7 @@ def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callabl
         home.valkey_log,
         home,
     )
-    # It writes the same a moment later. Until then, whoever gives up on it must be able to find it.
+    # The server writes the same a moment later. Until then, a process that stops waiting for it must be able to find it.
     home.valkey_pid.write_text(str(new), encoding="utf-8")
 
     def ready() -> int:
@@ -53,19 +53,19 @@ def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callabl
 
 
 def stop_valkey(home: Home) -> None:
-    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it stays."""
+    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it does not stop."""
     if (pid := valkey_pid(home)) and not end_server(pid, PROGRAM, home.valkey, STOP_SIGNALS):
         raise ServerFailed("Valkey", home.valkey_log, f"(pid {pid}) does not stop")
 
 
 def valkey_pid(home: Home) -> int | None:
-    """The server that runs on this folder, whoever started it."""
+    """The pid of the server that runs on this folder, whichever process started it."""
     pid = read_pid(home.valkey_pid)
     return pid if pid and is_server(pid, PROGRAM, home.valkey) else None
 
 
 def is_answering(home: Home) -> bool:
-    """Whether it has loaded its data and takes commands."""
+    """Whether the server has loaded its data and accepts commands."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(ANSWER_TIMEOUT_S)
         try:

@@ -1,6 +1,6 @@
-"""Embedders: MiniLM on this machine, any embeddings API, and hashed letters where neither is there.
+"""Embedders: MiniLM on this machine, any embeddings API, and hashed letters if there is neither.
 
-Choose with `local_embeddings`, or make an `ApiEmbeddings`. Nothing is ever downloaded here."""
+Call `local_embeddings`, or make an `ApiEmbeddings`. This package never downloads anything."""
 
 from hermes.stores.embeddings.api import ApiEmbeddings
 from hermes.stores.embeddings.hashing import HashedEmbeddings

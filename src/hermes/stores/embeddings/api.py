@@ -1,6 +1,6 @@
-"""Vectors from any server that speaks the OpenAI form: `POST {address}/embeddings`.
+"""Vectors from any server with the OpenAI form of the API: `POST {address}/embeddings`.
 
-Knows no HTTP client, only what it needs of one; which one that is, and what it raises when a connection is lost, comes from outside."""
+Knows no HTTP client, only the protocol of one. The caller gives the client, and the error that it raises for a lost connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BATCH_TEXTS = 128
 
 
 class EmbeddingsReply(Protocol):
-    """What is needed of an answer."""
+    """The part of an HTTP response that this module uses."""
 
     status: int
 
@@ -26,12 +26,12 @@ class EmbeddingsReply(Protocol):
 
 
 class EmbeddingsClient(Protocol):
-    """What is needed of an HTTP client."""
+    """The part of an HTTP client that this module uses."""
 
     def send(
         self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
     ) -> AbstractAsyncContextManager[EmbeddingsReply]:
-        """Send a request once and give its answer, whatever the status."""
+        """Send a request once and give its response, whatever the status."""
         ...
 
 
@@ -42,7 +42,7 @@ class ApiEmbeddings:
         self,
         client: EmbeddingsClient,
         *,
-        loses_with: type[Exception],
+        connection_error: type[Exception],
         address: str,
         name: str,
         dimension: int,
@@ -50,10 +50,10 @@ class ApiEmbeddings:
         timeout_s: float = 5.0,
         weight: float = 0.4,
     ) -> None:
-        """`loses_with` is what the client raises for a connection that was lost; `address` ends with the version, as in `…/v1`.
+        """`connection_error` is the error that the client raises for a lost connection; `address` ends with the version, as in `…/v1`.
 
-        `weight` should be measured for the model (`benchmarks/recall.py`); the default is that of MiniLM."""
-        self._client, self._loses_with = client, loses_with
+        `weight` should be measured for the model (`benchmarks/recall.py`); the default is the weight of MiniLM."""
+        self._client, self._connection_error = client, connection_error
         self._url, self._timeout_s = f"{address.rstrip('/')}/embeddings", timeout_s
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._name = name
@@ -69,14 +69,14 @@ class ApiEmbeddings:
         body = json.dumps({"model": self._name, "input": list(texts), "encoding_format": "float"}).encode()
         try:
             async with self._client.send("POST", self._url, headers=self._headers, timeout_s=self._timeout_s, body=body) as reply:
-                status, said = reply.status, await reply.read()
-        except self._loses_with as error:
+                status, answer = reply.status, await reply.read()
+        except self._connection_error as error:
             raise EmbeddingsUnavailable(f"the embeddings API did not answer: {error}") from error
         if status != 200:
             raise EmbeddingsUnavailable(f"the embeddings API answered with status {status}")
-        return [Embedding(self.model, self._checked(vector)) for vector in vectors_of(said, len(texts))]
+        return [Embedding(self.model, self._check_vector(vector)) for vector in vectors_of(answer, len(texts))]
 
-    def _checked(self, vector: Any) -> tuple[float, ...]:
+    def _check_vector(self, vector: Any) -> tuple[float, ...]:
         """A vector of the right size, scaled to length one."""
         if not isinstance(vector, list) or len(vector) != self.dimension or not all(isinstance(number, int | float) for number in vector):
             raise EmbeddingsUnavailable(f"the embeddings API gave no vector of {self.dimension} numbers")
@@ -86,11 +86,11 @@ class ApiEmbeddings:
         return tuple(number / norm for number in vector)
 
 
-def vectors_of(said: bytes, count: int) -> list[Any]:
-    """The vectors of an answer in the order of the question, by their index."""
+def vectors_of(answer: bytes, count: int) -> list[Any]:
+    """The vectors of an answer in the order of the request, by their index."""
     try:
-        rows = json.loads(said)["data"]
+        rows = json.loads(answer)["data"]
         by_index = {row["index"]: row["embedding"] for row in rows}
         return [by_index[index] for index in range(count)]
     except (ValueError, KeyError, TypeError) as error:
-        raise EmbeddingsUnavailable("the embeddings API answered with something else than vectors") from error
+        raise EmbeddingsUnavailable("the answer of the embeddings API is not a list of vectors") from error

@@ -1,7 +1,7 @@
-"""Vectors without a model: the letters of a text, three to five at a time, hashed into a fixed number of places.
+"""Vectors without a model: the bytes of each word, three to five at a time, are hashed into a fixed number of places.
 
-Knows spelling and nothing of meaning, in every language alike. Good enough to find a word in another inflection or with a typing error;
-measured by `benchmarks/recall.py`, and weighted by that."""
+Compares spelling and not meaning, in every language alike. Good enough to find a word in another inflection or with a typing error;
+`benchmarks/recall.py` measures it, and its weight comes from there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hermes.ports.embeddings import Embedding
 DIMENSION = 512
 NGRAM_LENGTHS = (3, 4, 5)
 MAX_CHARS = 2_000
-"""Characters of a text that count; what comes after them makes no difference."""
+"""Only so many characters of a text count."""
 
 
 class HashedEmbeddings:
-    """The port Embeddings. Always there."""
+    """The port Embeddings. Needs no model and no server."""
 
     model = f"hashed-letters-{DIMENSION}"
     dimension = DIMENSION
@@ -30,7 +30,7 @@ class HashedEmbeddings:
 
 
 def hash_text(text: str) -> tuple[float, ...]:
-    """A vector of length one; all zero but for one place where a text has no letter at all, since pgvector compares no zero vector."""
+    """A vector of length one. A text without words gets a vector with a single 1, because pgvector cannot compare a zero vector."""
     places = [0.0] * DIMENSION
     for word in unicodedata.normalize("NFKC", text[:MAX_CHARS]).casefold().split():
         framed = f"<{word}>".encode()
@@ -38,7 +38,7 @@ def hash_text(text: str) -> tuple[float, ...]:
             for start in range(len(framed) - length + 1):
                 number = crc32(framed[start : start + length])
                 places[number % DIMENSION] += 1.0 if number & 0x8000_0000 else -1.0
-    # The root: what is repeated counts more, but not so much more that it drowns the rest.
+    # The square root: a repeated piece counts more, but not so much that the others no longer count.
     damped = [math.copysign(math.sqrt(abs(place)), place) for place in places]
     norm = math.sqrt(math.fsum(place * place for place in damped))
     if norm == 0.0:

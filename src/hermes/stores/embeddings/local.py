@@ -13,13 +13,13 @@ from hermes.stores.embeddings.hashing import HashedEmbeddings
 log = structlog.get_logger()
 
 MINILM = "hermes.stores.embeddings.minilm"
-"""A plugin: what it stands on (the extra `recall`) need not be installed."""
+"""A plugin: the packages that it needs (the extra `recall`) may be missing."""
 
 
 @cache
 def local_embeddings(plugin: str = MINILM) -> Embeddings:
-    """MiniLM where the extra `recall` is installed, hashed letters otherwise. Loads no model yet. One for each process: it is 200 MB, and
-    safe to share."""
+    """MiniLM if the extra `recall` is installed, hashed letters otherwise. Does not load the model yet. One object for each process: the
+    model takes 200 MB and is safe to share."""
     try:
         found: Embeddings = import_module(plugin).MiniLmEmbeddings()
     except ImportError as error:

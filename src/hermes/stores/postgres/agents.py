@@ -19,7 +19,7 @@ SQL = load_queries("agents")
 
 
 class PostgresAgents:
-    """The port Agents. Whoever moves a pointer holds the agent's row until the end of the transaction."""
+    """The port Agents. A transaction that changes an agent's adapter holds the agent's row until its end."""
 
     async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
         made = await fetch_rows(tx, "add", {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")})
@@ -41,7 +41,7 @@ class PostgresAgents:
         self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
         agent_id, old, epoch = await self._lock(tx, name)
-        if await fetch_rows(tx, "is_noted", {"id": because.id}):  # the answer to its commit was lost; it was done all the same
+        if await fetch_rows(tx, "is_noted", {"id": because.id}):  # an earlier call committed, but its caller never got the answer
             return replace(await self.get(tx, name), adapter=adapter, cwd=cwd, epoch=expected_epoch + 1)
         if epoch != expected_epoch:
             raise AgentChanged
@@ -59,7 +59,7 @@ class PostgresAgents:
         return [as_event(row) for row in found]
 
     async def _lock(self, tx: Transaction, name: str) -> tuple[Any, str | None, int]:
-        """Hold an agent's row; return its id, adapter and epoch. The history is then written in the order of what happened."""
+        """Lock an agent's row; return its id, adapter and epoch. So the history has its events in the order in which they happened."""
         found = await fetch_rows(tx, "lock", {"name": name})
         if not found:
             raise NotFound(f"there is no agent {name}")
@@ -89,7 +89,7 @@ def as_row(because: SwapReason) -> dict[str, Any]:
 
 
 def make_storable(text: str) -> str:
-    """A text without what PostgreSQL does not take. A reason may hold whatever a vendor said."""
+    """The text without the characters that PostgreSQL refuses: a reason may hold any text of a vendor."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

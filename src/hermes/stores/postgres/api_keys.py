@@ -1,4 +1,4 @@
-"""API keys and the promises of `Idempotency-Key` on PostgreSQL."""
+"""API keys and idempotency keys on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hermes.stores.postgres.queries import load_queries
 
 SQL = load_queries("api_keys")
 KEY_PREFIX = "hk_"
-"""What our keys start with, so that a key that leaked into a file can be searched for."""
+"""The start of every API key, so that the operator can search files for a leaked key."""
 PREFIX_LENGTH = len(KEY_PREFIX) + 8
 
 
 class PostgresApiKeys:
-    """The port ApiKeys. SHA-256 of 32 random bytes: there is nothing to guess, so nothing slower is needed."""
+    """The port ApiKeys. Stores the SHA-256 of a key: a key is 32 random bytes, which cannot be guessed, so no slower hash is needed."""
 
     async def create(
         self,
@@ -60,32 +60,32 @@ class PostgresApiKeys:
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:
         return [as_api_key(row) for row in await (await connection_of(tx).execute(SQL["list"])).fetchall()]
 
-    async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
-        rows = await (await connection_of(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
+    async def revoke(self, tx: Transaction, name_or_id: str) -> ApiKey:
+        rows = await (await connection_of(tx).execute(SQL["matching"], {"name_or_id": name_or_id})).fetchall()
         if len(rows) != 1:
             known = f"{len(rows)} API keys are called" if rows else "there is no API key"
-            raise NotFound(f"{known} {wanted!r}; `hermes keys list` shows their ids")
+            raise NotFound(f"{known} {name_or_id!r}; `hermes keys list` shows their ids")
         return as_api_key(await (await connection_of(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
 
 
 class PostgresIdempotencyKeys:
-    """The port Promises."""
+    """The port IdempotencyKeys."""
 
     def __init__(self, *, ttl_s: float = 86_400) -> None:
         self._ttl_s = ttl_s
 
     async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:
-        # Hashed: what a client puts into its key is its own business, an order number or a name.
+        # Hashed, because a client may put private data into its key, such as an order number or a name.
         hashed = hashlib.sha256(f"{api_key_id}/{key}".encode("utf-8", "surrogatepass")).hexdigest()
         row = {"api_key_id": api_key_id, "key": hashed, "digest": digest, "turn_id": turn_id, "ttl_s": self._ttl_s}
         if await (await connection_of(tx).execute(SQL["keep"], row)).fetchone() is not None:
             return turn_id
-        kept = await (await connection_of(tx).execute(SQL["kept"], row)).fetchone()
-        assert kept is not None  # noqa: S101  # it was the conflict, and its row is not younger than this statement
-        if not hmac.compare_digest(kept[0], digest):
+        first = await (await connection_of(tx).execute(SQL["first_use"], row)).fetchone()
+        assert first is not None  # noqa: S101  # this row was the conflict, so it is older than this statement
+        if not hmac.compare_digest(first[0], digest):
             raise IdempotencyKeyReused
-        first: UUID = kept[1]
-        return first
+        first_turn_id: UUID = first[1]
+        return first_turn_id
 
     async def clean(self, tx: Transaction) -> int:
         return (await connection_of(tx).execute(SQL["clean"], {"ttl_s": self._ttl_s})).rowcount

@@ -1,4 +1,4 @@
-"""Accounts at platforms on PostgreSQL, what opens them sealed under a data key of the account's own, which the master keys wrap."""
+"""Channel accounts on PostgreSQL. Each has a data key of its own, wrapped by a master key; it seals the account's tokens and secrets."""
 
 from __future__ import annotations
 

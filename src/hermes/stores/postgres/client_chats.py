@@ -1,4 +1,4 @@
-"""Chats of the OpenAI door on PostgreSQL."""
+"""Chats of the OpenAI endpoint on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from hermes.stores.seal import DataKeys
 
 SQL = load_queries("client_chats")
 FIND_AND_LOCK = SQL["look"] + b" for no key update of sessions"
-"""The same, and nobody else writes in it until the transaction ends."""
+"""As `look`, and locks the chat: no other transaction writes to it until this one ends."""
 ADD_REST = (
-    GRAPHS["appended"].removesuffix(b"select live from moved")
-    + SQL["noted"]
+    GRAPHS["append_rest"].removesuffix(b"select live from moved")
+    + SQL["add_fingerprint"]
     + b", called as ("
     + CALLS["add"]
     + b") select live from moved"
 )
 ADD = GRAPHS["append"] + ADD_REST
 ADD_FIRST = SQL["add_first"] + ADD_REST
-"""A sample with all that belongs to it, in one statement: its messages, itself, its mark and its call."""
+"""A sample with all that belongs to it, in one statement: its messages, the sample itself, its fingerprint and its call."""
 DIGEST_BYTES = 16
 
 
 class PostgresClientChats:
-    """The port Chats. A digest is stored only after it was keyed, so the database tells nobody what was said."""
+    """The port ClientChats. Digests are stored as HMACs under the user's key, so a reader of the database cannot test guesses."""
 
     def __init__(self, database: Database, keyring: Keyring) -> None:
         self._database, self._keyring = database, keyring
@@ -63,9 +63,9 @@ class PostgresClientChats:
             row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
             if row is None:
                 return None
-            noted = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
-            whose = {"user_id": user_id, "account_id": call.account_id}
-            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **whose, **row, **noted}
+            fingerprint = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
+            owner = {"user_id": user_id, "account_id": call.account_id}
+            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
             if isinstance(place, NewClientChat):
                 values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
             query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
@@ -75,56 +75,56 @@ class PostgresClientChats:
         return place.session_id if is_written else None
 
     async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
-        keyed = make_digester(await self._keyring.of(tx, user_id))
+        digester = make_digester(await self._keyring.of(tx, user_id))
         if not marks:
             return None
-        by_list = {keyed(mark.shown): mark for mark in marks}
-        wanted = {"user_id": user_id, "shown": list(by_list), "echo": [keyed(mark.echo) for mark in marks]}
-        row = await (await connection_of(tx).execute(query, wanted)).fetchone()
+        by_list = {digester(mark.shown): mark for mark in marks}
+        values = {"user_id": user_id, "shown": list(by_list), "echo": [digester(mark.echo) for mark in marks]}
+        row = await (await connection_of(tx).execute(query, values)).fetchone()
         if row is None:
             return None
         session_id, head, known_head, length, shown, whole, _, is_list = row
         self._keyring.note_owner(session_id, user_id)
         mark = by_list.get(shown) if is_list and known_head == head else None
-        return match_chat(session_id, head, mark if mark and mark.length == length else None, whole, keyed)
+        return match_chat(session_id, head, mark if mark and mark.length == length else None, whole, digester)
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
         row = await (await connection_of(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
-        return None if row is None else await self._stand(tx, user_id, row, marks)
+        return None if row is None else await self._match_at_head(tx, user_id, row, marks)
 
     async def find_or_begin(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         with suppress(ValueError):
             if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
                 return by_id
         channel_id = f"{user_id}/named/{name}"
-        wanted = {"account": account, "channel_id": channel_id}
-        await connection_of(tx).execute(SQL["lock_name"], wanted)  # of two first requests one begins it
-        row = await (await connection_of(tx).execute(SQL["named"], wanted)).fetchone()
+        values = {"account": account, "channel_id": channel_id}
+        await connection_of(tx).execute(SQL["lock_name"], values)  # so that of two first requests one begins the chat
+        row = await (await connection_of(tx).execute(SQL["find_by_name"], values)).fetchone()
         if row is None:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
-        return await self._stand(tx, user_id, row, marks)
+        return await self._match_at_head(tx, user_id, row, marks)
 
     async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
         session_id = uuid4()
         return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
-        noted = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
-        await connection_of(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
+        fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
+        await connection_of(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
 
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         await connection_of(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
 
-    async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[ChatFingerprint]) -> ChatMatch:
-        """Whether the chat stands where the request shows it."""
-        keyed = make_digester(await self._keyring.of(tx, user_id))
+    async def _match_at_head(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[ChatFingerprint]) -> ChatMatch:
+        """The chat, and whether its current list is a list that the request shows."""
+        digester = make_digester(await self._keyring.of(tx, user_id))
         session_id, head = row
-        by_list = {keyed(mark.shown): mark for mark in marks}
+        by_list = {digester(mark.shown): mark for mark in marks}
         if not by_list:
             return ChatMatch(session_id, head)
         at = {"session_id": session_id, "head": head, "shown": list(by_list)}
-        stood = await (await connection_of(tx).execute(SQL["stood"], at)).fetchone()
-        return ChatMatch(session_id, head) if stood is None else match_chat(session_id, head, by_list[stood[0]], stood[1], keyed)
+        matched = await (await connection_of(tx).execute(SQL["match_at_head"], at)).fetchone()
+        return ChatMatch(session_id, head) if matched is None else match_chat(session_id, head, by_list[matched[0]], matched[1], digester)
 
     async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> ChatMatch:
         begun = new_client_chat(await self._keyring.of(tx, user_id), session_id)
@@ -135,7 +135,7 @@ class PostgresClientChats:
 
 
 class NewClientChat(NamedTuple):
-    """A chat that is to begin: its id, its sealed seed, and the head of its empty list."""
+    """A chat that does not exist yet: its id, its sealed seed, and the head of its empty list."""
 
     session_id: UUID
     seed: bytes
@@ -150,20 +150,20 @@ def new_client_chat(keys: DataKeys, session_id: UUID | None = None) -> NewClient
 NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b""}
 
 
-def fingerprint_columns(mark: ChatFingerprint, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
-    """A mark as it is stored."""
-    return {"length": mark.length, "shown": keyed(mark.shown), "whole": keyed(mark.whole), "echo": keyed(mark.echo)}
+def fingerprint_columns(mark: ChatFingerprint, digester: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """The columns of a fingerprint."""
+    return {"length": mark.length, "shown": digester(mark.shown), "whole": digester(mark.whole), "echo": digester(mark.echo)}
 
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
-    """How one user's digests are written."""
+    """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
     return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
 
 
-def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> ChatMatch:
-    """The chat, with the mark up to which the client shows its list exactly: with all of its reasoning, or with none."""
+def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:
+    """The chat, with the fingerprint up to which the client shows its list exactly: with all of its reasoning, or with none."""
     if mark is None:
         return ChatMatch(session_id, head)
     if mark.whole == mark.shown:
-        return ChatMatch(session_id, head, mark, hides_reasoning=keyed(mark.shown) != whole)
-    return ChatMatch(session_id, head, mark, has_reasoning=True) if keyed(mark.whole) == whole else ChatMatch(session_id, head)
+        return ChatMatch(session_id, head, mark, hides_reasoning=digester(mark.shown) != whole)
+    return ChatMatch(session_id, head, mark, has_reasoning=True) if digester(mark.whole) == whole else ChatMatch(session_id, head)

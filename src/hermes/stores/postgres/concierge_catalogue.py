@@ -1,4 +1,4 @@
-"""Places, goods and foods on PostgreSQL. Words are compared folded: no case, no accents."""
+"""Venues, products and foods on PostgreSQL. Words are compared without case and accents."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class PostgresVenues:
     async def put(self, tx: Transaction, venues: Sequence[Venue]) -> int:
         return await put_rows(tx, "put_venue", [venue_row(venue) for venue in venues])
 
-    async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
-        near, within = wanted.near, wanted.within_km
+    async def search(self, tx: Transaction, query: VenueQuery) -> Sequence[FoundVenue]:
+        near, within = query.near, query.within_km
         row = {
-            "words": [fold(word) for word in wanted.words],
-            "tags": list(wanted.tags),
-            "categories": list(wanted.categories),
-            "area": fold(wanted.area) if wanted.area else None,
+            "words": [fold(word) for word in query.words],
+            "tags": list(query.tags),
+            "categories": list(query.categories),
+            "area": fold(query.area) if query.area else None,
             "latitude": near.latitude if near else None,
             "longitude": near.longitude if near else None,
             "within_km": within if near else None,
             "within_deg": within / KM_PER_DEGREE if near and within else None,
-            "max_price_level": wanted.max_price_level,
-            "limit": wanted.limit,
+            "max_price_level": query.max_price_level,
+            "limit": query.limit,
         }
         return [FoundVenue(as_venue(found[:-2]), float(found[-2]), found[-1]) for found in await fetch_rows(tx, "search_venues", row)]
 
@@ -78,7 +78,7 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 async def put_rows(tx: Transaction, query: str, values: list[dict[str, Any]]) -> int:
-    """Put rows one after the other in one pipeline; return how many are new."""
+    """Put rows in one pipeline, one after the other; return how many are new."""
     if not values:
         return 0
     cursor = connection_of(tx).cursor()

@@ -1,4 +1,4 @@
-"""Bookings, reminders, watchers, meals and orders on PostgreSQL: what is a user's own. Words are sealed with the user's key."""
+"""Bookings, reminders, price watchers, meals and orders of users on PostgreSQL. Their texts are sealed with the user's key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order,
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
-from hermes.stores.postgres.concierge_catalogue import fetch_rows as shelf_rows
+from hermes.stores.postgres.concierge_catalogue import fetch_rows as fetch_catalogue_rows
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
@@ -30,20 +30,20 @@ SQL = load_queries("concierge_records")
 
 
 class SealedStore:
-    """What these adapters share: the words of one user's thing, sealed under its own name."""
+    """Base class of these adapters: seals and opens the texts of one user's record, under the record's own label."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def _seal(self, tx: Transaction, user_id: UUID, scope: str, words: Mapping[str, Any]) -> bytes:
-        return (await self._keyring.of(tx, user_id)).seal(scope, json.dumps(dict(words)).encode())
+    async def _seal(self, tx: Transaction, user_id: UUID, label: str, words: Mapping[str, Any]) -> bytes:
+        return (await self._keyring.of(tx, user_id)).seal(label, json.dumps(dict(words)).encode())
 
-    async def _open(self, tx: Transaction, user_id: UUID, scope: str, sealed: bytes) -> dict[str, Any]:
-        words: dict[str, Any] = json.loads((await self._keyring.of(tx, user_id)).open(scope, sealed))
+    async def _open(self, tx: Transaction, user_id: UUID, label: str, sealed: bytes) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads((await self._keyring.of(tx, user_id)).open(label, sealed))
         return words
 
     async def _add(self, tx: Transaction, query: str, row: dict[str, Any], words: Mapping[str, Any], *, column: str, kind: str) -> str:
-        """Add a row under a new code, with its words sealed for that code."""
+        """Add a row under a new code, with its texts sealed for that code."""
 
         async def add(code: str) -> bool:
             sealed = await self._seal(tx, row["user_id"], f"{kind}/{code}", words)
@@ -109,7 +109,7 @@ class PostgresReminders(SealedStore):
             except UserErased:
                 continue
             except SealBroken:
-                # One that nobody can read any more must not keep all others from being said.
+                # A reminder that cannot be opened must not keep the others from being sent.
                 log.warning("reminder_unreadable", code=code)
                 continue
             due.append(Reminder(code=code, user_id=user_id, turn_id=turn_id, at=at, text=words["text"]))
@@ -117,7 +117,7 @@ class PostgresReminders(SealedStore):
 
 
 class PostgresPriceWatchers:
-    """The port Watchers. There are no words in them, so nothing is sealed."""
+    """The port PriceWatchers. They hold no text of the user, so nothing is sealed."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
         row = {"user_id": user_id, "turn_id": turn_id, "product_id": product_id, "target": target}
@@ -147,11 +147,11 @@ class PostgresNutrition(SealedStore):
 
     async def find(self, tx: Transaction, name: str) -> Food | None:
         folded = fold(name)
-        found = await shelf_rows(tx, "food_named", {"names": [folded, singular(folded)]})
+        found = await fetch_catalogue_rows(tx, "food_named", {"names": [folded, singular(folded)]})
         if not found:
             words = [singular(word) for word in WORD_PATTERN.findall(folded)]
             padded = f" {' '.join(words)} "
-            found = await shelf_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
+            found = await fetch_catalogue_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
         return as_food(found[0]) if found else None
 
     async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
@@ -204,7 +204,7 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 def singular(word: str) -> str:
-    """A word without the plural of English, which is what models speak of food in. Good enough for finding."""
+    """A word without its English plural ending: models name foods in English. Good enough for a search."""
     for ending, instead in (("ies", "y"), ("oes", "o"), ("s", "")):
         if len(word) > 3 and word.endswith(ending) and not word.endswith("ss"):
             return word.removesuffix(ending) + instead

@@ -1,7 +1,7 @@
-"""Credits on PostgreSQL: entries are only ever added, and the balance row is both their sum and the lock in front of them.
+"""Credits on PostgreSQL: entries are only ever added, and the balance row is both their sum and the lock that a change takes first.
 
 Order of locks: the balance row of the user first, then the ledger. A transaction that also holds a conversation has locked that before.
-So whoever waits for a balance holds nothing that its holder could be waiting for, and a deadlock cannot be built."""
+So a transaction that waits for a balance holds nothing that the holder of the balance could wait for, and there is no deadlock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = load_queries("credits")
 
 
 class PostgresCredits:
-    """The port Credits. `sql/credits.sql` says why each change is two statements. Needs `read committed`, the server's default."""
+    """The port Credits. `sql/credits.sql` explains why each change is two statements. Needs `read committed`, the server's default."""
 
     async def grant(self, tx: Transaction, user_id: UUID, amount: int, event: str) -> bool:
         grant = {"user_id": user_id, "amount": check_positive(amount), "event": event}
@@ -53,7 +53,7 @@ class PostgresCredits:
         return await self._change(tx, "refund", turn_id) is not None
 
     async def expire(self, tx: Transaction, older_than_s: float) -> int:
-        users = [user_id for (user_id,) in await fetch_rows(tx, "lock_forgotten", {"older_than_s": older_than_s})]
+        users = [user_id for (user_id,) in await fetch_rows(tx, "lock_stale_balances", {"older_than_s": older_than_s})]
         return int(await fetch_value(tx, "expire", {"older_than_s": older_than_s, "users": users})) if users else 0
 
     async def balance(self, tx: Transaction, user_id: UUID) -> Balance:
@@ -61,17 +61,17 @@ class PostgresCredits:
         return Balance(*found[0]) if found else Balance(0, 0)
 
     async def audit(self, tx: Transaction) -> list[str]:
-        return [line for (line,) in await fetch_rows(tx, "audit", {})]
+        return [fault for (fault,) in await fetch_rows(tx, "audit", {})]
 
     async def _change(self, tx: Transaction, query: str, turn_id: UUID) -> Any:
-        """Lock the balance that a turn lives on, then run the query. A turn without any entry has no balance, and nothing to change."""
+        """Lock the balance that a turn is charged to, then run the query. A turn without an entry has no balance and nothing to change."""
         turn = {"turn_id": turn_id}
         return None if await fetch_value(tx, "lock_turn", turn) is None else await fetch_value(tx, query, turn)
 
 
 def check_positive(amount: int) -> int:
     if amount < 1:
-        raise ValueError(f"credits are counted from one up, got {amount}")
+        raise ValueError(f"an amount of credits is at least one, got {amount}")
     return amount
 
 
@@ -80,6 +80,6 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 async def fetch_value(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
-    """Return the first column of the first row, or None without rows."""
+    """The first column of the first row; None without rows."""
     found = await fetch_rows(tx, query, values)
     return found[0][0] if found else None

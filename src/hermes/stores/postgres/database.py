@@ -1,4 +1,4 @@
-"""The pool of connections and the transactions on it. The one place where psycopg's errors become ours."""
+"""The pool of connections and the transactions on it. The only place where psycopg's errors become errors of the ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.ports.transactions import Transaction
 
 Connection = psycopg.AsyncConnection[TupleRow]
 
-# Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: all may be tried again.
+# Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: the caller may try again.
 POSTGRES_ERRORS = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -29,26 +29,26 @@ POSTGRES_ERRORS = (
 
 @dataclass(slots=True)
 class Database:
-    """PostgreSQL, as the other adapters of this package see it."""
+    """PostgreSQL, as the other adapters of this package use it. The port Transactions."""
 
     pool: AsyncConnectionPool[Connection]
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """Open a transaction; see Transactions.begin for what it promises."""
+        """Open a transaction; the contract is at Transactions.begin."""
         with translate_errors():
             async with self.pool.connection() as connection, connection.transaction():
                 yield connection
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Transaction]:
-        """Lend a connection for one statement; see Transactions.once. Two trips less than `begin`."""
+        """Lend a connection for one statement; the contract is at Transactions.once. Two round trips fewer than `begin`."""
         with translate_errors():
             async with self.pool.connection() as connection:
                 yield connection
 
     async def ping(self) -> None:
-        """Ask the server for a sign of life; raise StoreUnavailable."""
+        """Check that the server answers; raise StoreUnavailable if not."""
         with translate_errors():
             async with self.pool.connection() as connection:
                 await connection.execute("select 1")
@@ -58,13 +58,13 @@ class Database:
 async def open_database(
     url: str, *, pool_min: int = 2, pool_max: int = 8, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0
 ) -> AsyncIterator[Database]:
-    """Hold a pool of connections as long as the block lasts. Raises StoreUnavailable when none can be had in time."""
+    """Keep a pool of connections open until the block ends. Raises StoreUnavailable if the server gives no connection in time."""
     limit_ms = round(statement_timeout_s * 1000)
     options: dict[str, Any] = {
         "connect_timeout": max(1, round(connect_timeout_s)),
-        # A plan is kept for as long as its connection. One that was made while a table was empty would go on reading it whole; every
-        # query here has an index, so that is never right. (And jit, which the penalty on whole tables would set off, never pays here.)
-        # A process that is frozen in the middle of a transaction holds its rows no longer than a statement may take.
+        # PostgreSQL keeps a plan as long as its connection. A plan made while a table was empty would scan the whole table for ever; every
+        # query here has an index, so sequential scans are off. (Their penalty would trigger jit, which never pays off here.)
+        # A process that freezes inside a transaction keeps its rows locked no longer than a statement may take.
         "options": f"-c statement_timeout={limit_ms} -c idle_in_transaction_session_timeout={limit_ms} "
         "-c timezone=UTC -c enable_seqscan=off -c jit=off",
         "application_name": "hermes",
@@ -76,8 +76,8 @@ async def open_database(
         min_size=pool_min,
         max_size=pool_max,
         timeout=connect_timeout_s,
-        # The pool doubles its pauses for as long as it tries; giving up early makes the next caller try at once. So an outage ends for us
-        # when it ends.
+        # The pool doubles its pauses as long as it tries. With an early end the next caller tries at once, so Hermes works again as soon as
+        # PostgreSQL does.
         reconnect_timeout=connect_timeout_s,
         configure=configure_connection,
         open=False,
@@ -92,24 +92,25 @@ async def open_database(
 
 
 async def check_connection(connection: Connection) -> None:
-    """Find out that a connection is dead before work is put on it: after a restart of the server, all of them are.
+    """Detect a dead connection before it is used: after a restart of the server, all connections are dead.
 
-    A server that goes away says so, or closes the socket; either way there is something to read on a connection that has asked nothing.
-    Looking for that costs microseconds; asking the server, as the pool's own check does, costs a round trip for every transaction."""
+    A server that stops sends a message or closes the socket; either way an idle connection has something to read. Looking for that
+    costs microseconds; the pool's own check asks the server, which costs a round trip for every transaction."""
     with selectors.DefaultSelector() as selector:
         selector.register(connection.fileno(), selectors.EVENT_READ)
-        has_news = bool(selector.select(0))
-    if has_news:
+        has_data = bool(selector.select(0))
+    if has_data:
         await AsyncConnectionPool.check_connection(connection)
 
 
 async def configure_connection(connection: Connection) -> None:
-    """A transaction is opened by name, never by accident. (Not among the options: the job queue passes its own to its listener.)"""
+    """Turn autocommit on, so that only an explicit begin opens a transaction. (Not among the options: the job queue passes its own
+    autocommit to its listener.)"""
     await connection.set_autocommit(True)  # psycopg's signature
 
 
 def connection_of(tx: Transaction) -> Connection:
-    """Return the connection that a transaction of this package runs on."""
+    """The connection that a transaction of this package runs on."""
     if not isinstance(tx, psycopg.AsyncConnection):
         raise TypeError(f"expected a transaction of this database, got {type(tx).__name__}")
     return tx
@@ -117,7 +118,7 @@ def connection_of(tx: Transaction) -> Connection:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Attribute a lost connection to the store."""
+    """Raise StoreUnavailable in place of psycopg's errors that may be tried again."""
     try:
         yield
     except POSTGRES_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Dead letters on PostgreSQL: rows of the outbox that were given up."""
+"""Dead letters on PostgreSQL: outbox messages that were given up."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PostgresDeadLetters:
     def __init__(self, keyring: Keyring, *, keep_s: float) -> None:
         self._keyring, self._keep_s = keyring, keep_s
 
-    async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
-        return [as_dead_letter(row) for row in await fetch_rows(tx, "list", {**query_columns(wanted), "limit": limit})]
+    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
+        return [as_dead_letter(row) for row in await fetch_rows(tx, "list", {**query_columns(query), "limit": limit})]
 
     async def text(self, tx: Transaction, letter_id: int) -> str:
         found = await fetch_rows(tx, "text", {"id": letter_id})
@@ -36,30 +36,30 @@ class PostgresDeadLetters:
         keys = await self._keyring.of(tx, user_id)
         return readable_text([open_body(keys, turn_id, part, news, body, is_message=is_message)])
 
-    async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        return await self._take_off(tx, "requeue", wanted)
+    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        return await self._take_out(tx, "requeue", query)
 
-    async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        return await self._take_off(tx, "drop", wanted)
+    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        return await self._take_out(tx, "drop", query)
 
     async def purge(self, tx: Transaction) -> int:
         return (await connection_of(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
 
-    async def _take_off(self, tx: Transaction, query: str, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        held = [row[0] for row in await fetch_rows(tx, "hold_conversations", query_columns(wanted))]
-        # Statements of their own: what was requeued or put while we waited for the conversations counts too.
-        chosen = {**query_columns(wanted), "held": held}
+    async def _take_out(self, tx: Transaction, statement: str, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        held = [row[0] for row in await fetch_rows(tx, "hold_conversations", query_columns(query))]
+        # Statements of their own, so that they see what other transactions requeued or put while this one waited for the conversations.
+        chosen = {**query_columns(query), "held": held}
         await connection_of(tx).execute(SQL["note_doubts"], chosen)
-        return [as_dead_letter(row) for row in await fetch_rows(tx, query, chosen)]
+        return [as_dead_letter(row) for row in await fetch_rows(tx, statement, chosen)]
 
 
 async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
     return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
-def query_columns(wanted: DeadLetterQuery) -> dict[str, Any]:
-    ids = None if wanted.ids is None else [*wanted.ids]
-    return {"ids": ids, "platform": wanted.platform, "account": wanted.account, "outcome": wanted.outcome}
+def query_columns(query: DeadLetterQuery) -> dict[str, Any]:
+    ids = None if query.ids is None else [*query.ids]
+    return {"ids": ids, "platform": query.platform, "account": query.account, "outcome": query.outcome}
 
 
 def as_dead_letter(row: Any) -> DeadLetter:

@@ -1,4 +1,4 @@
-"""What became of messages, on PostgreSQL: ranks that only grow, receipts that came too early, people who left."""
+"""Delivery tracking on PostgreSQL: receipt ranks that only grow, receipts that came too early, and chats that cannot be reached."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from hermes.turn import Platform
 
 SQL = load_queries("delivery_tracking")
 EARLY_RECEIPT_TTL_S = 86_400.0
-"""How long a receipt waits for its message. That one is settled within minutes, or never."""
+"""How long a receipt waits for its message. The message is settled within minutes, or never."""
 
 
 class PostgresDeliveryTracking:
-    """The port Arrivals."""
+    """The port DeliveryTracking."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -36,9 +36,9 @@ class PostgresDeliveryTracking:
     async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: DeliveryReceipt) -> DeadLetter | None:
         row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
         row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": ReceiptRank.DELIVERED}
-        row["parcel_id"] = await self._parcel_of(tx, row, receipt)
+        row["parcel_id"] = await self._find_message(tx, row, receipt)
         if row["parcel_id"] is None and (receipt.text is not None or receipt.reference is not None):
-            row["channel_id"] = None  # of a person of ours, or of what was dropped: it confirms nothing
+            row["channel_id"] = None  # a message that the operator sent by hand, or a dropped one: the receipt confirms nothing
         died = []
         if receipt.rank is ReceiptRank.FAILED:
             await connection_of(tx).execute(SQL["hold_conversations"], row)
@@ -55,43 +55,43 @@ class PostgresDeliveryTracking:
             where = ReceiptQuery(letter.id, letter.conversation_id, account, platform, letter.channel_id, doubted_at)
             if await find_confirmation(tx, where) is None:
                 continue
-            told = {**row, "id": letter.id, "reason": "a receipt told that it arrived, after it was given up"}
-            return letter if await fetch_rows(tx, "arrive", told) else None
+            arrived = {**row, "id": letter.id, "reason": "a receipt told that it arrived, after it was given up"}
+            return letter if await fetch_rows(tx, "mark_arrived", arrived) else None
         return None
 
     async def take_left_in_doubt(self, tx: Transaction) -> DeadLetter | None:
         found = await fetch_rows(tx, "left_in_doubt", {})
         if not found:
             return None
-        [[parcel_id, conversation_id]] = found
+        [[outbox_id, conversation_id]] = found
         await connection_of(tx).execute(SQL["hold_conversation"], {"conversation_id": conversation_id})
-        listed = await fetch_rows(tx, "list_left_in_doubt", {"id": parcel_id})
+        listed = await fetch_rows(tx, "list_left_in_doubt", {"id": outbox_id})
         return as_dead_letter(listed[0]) if listed else None
 
-    async def _parcel_of(self, tx: Transaction, row: dict[str, Any], receipt: DeliveryReceipt) -> int | None:
-        """The parcel that a receipt is about, where the platform repeats its name or its words."""
+    async def _find_message(self, tx: Transaction, row: dict[str, Any], receipt: DeliveryReceipt) -> int | None:
+        """The id of the outbox message that a receipt is about, if the platform repeats its reference or its text."""
         if receipt.reference is not None:
-            named = parse_reference(receipt.reference)
-            found = await fetch_rows(tx, "named", {**row, **named}) if named else []
+            columns = parse_reference(receipt.reference)
+            found = await fetch_rows(tx, "find_by_reference", {**row, **columns}) if columns else []
             return found[0][0] if found else None
-        return await self._parcel_that_says(tx, row, receipt.text) if receipt.text is not None else None
+        return await self._find_by_text(tx, row, receipt.text) if receipt.text is not None else None
 
-    async def _parcel_that_says(self, tx: Transaction, row: dict[str, Any], text: str) -> int | None:
-        """What waits for its channel, or for the platform's answer, or was given up in doubt, and says just this."""
-        for parcel_id, user_id, turn_id, part, news, body, is_message in await fetch_rows(tx, "on_their_way", row):
+    async def _find_by_text(self, tx: Transaction, row: dict[str, Any], text: str) -> int | None:
+        """The id of the message with exactly this text that waits to be sent, or for the platform's answer, or was given up in doubt."""
+        for outbox_id, user_id, turn_id, part, news, body, is_message in await fetch_rows(tx, "undelivered", row):
             try:
                 keys = await self._keyring.of(tx, user_id)
-                said = readable_text([open_body(keys, turn_id, part, news, body, is_message=is_message)])
+                sent = readable_text([open_body(keys, turn_id, part, news, body, is_message=is_message)])
             except (UserErased, SealBroken):
-                continue  # it will be given up
-            if said.split() == text.split():
-                return int(parcel_id)
+                continue  # the outbox will give it up
+            if sent.split() == text.split():
+                return int(outbox_id)
         return None
 
     async def take_early_receipt(self, tx: Transaction) -> tuple[str, Platform, DeliveryReceipt] | None:
-        taken = await fetch_rows(tx, "take_found", {})
+        taken = await fetch_rows(tx, "take_early_receipt", {})
         if not taken:
-            await connection_of(tx).execute(SQL["forget_old"], {"keep_s": EARLY_RECEIPT_TTL_S})
+            await connection_of(tx).execute(SQL["delete_old_receipts"], {"keep_s": EARLY_RECEIPT_TTL_S})
             return None
         [[account, platform, message_id, channel_id, rank, outcome, reason]] = taken
         error = SendOutcome(outcome) if outcome else None
@@ -102,30 +102,30 @@ class PostgresDeliveryTracking:
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
     ) -> None:
         where = {"account": account, "platform": platform, "channel_id": channel_id, "since": since}
-        await connection_of(tx).execute(SQL["came_back" if is_reachable else "left"], where)
+        await connection_of(tx).execute(SQL["set_reachable" if is_reachable else "set_unreachable"], where)
 
     async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:
         where = {"account": account, "platform": platform, "old": old, "new": new}
-        # Channels before conversations, as whoever takes a message in.
+        # Channels before conversations, in the same order as the intake of a message.
         await connection_of(tx).execute(SQL["move_sender"], where)
         held = [row[0] for row in await fetch_rows(tx, "hold_both", where)]
         await connection_of(tx).execute(SQL["move_channel"], where)
-        await connection_of(tx).execute(SQL["move_parcels"], {**where, "conversations": held})
+        await connection_of(tx).execute(SQL["move_messages"], {**where, "conversations": held})
 
     async def answer_source(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
     ) -> AnswerSource | None:
         where = {"account": account, "platform": platform, "message_id": message_id, "channel_id": channel_id}
-        found = await fetch_rows(tx, "answered", where)
+        found = await fetch_rows(tx, "answer_source", where)
         return None if not found else AnswerSource(turn_id=found[0][0], session_id=found[0][1], calls=tuple(found[0][2]))
 
     async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[SentMessage]:
         found = await fetch_rows(tx, "newest", {"account": account, "limit": limit})
         return [
             SentMessage(
-                turn_id=turn_id, account=name, platform=Platform(platform), channel_id=channel_id, status=as_delivery_status(standing)
+                turn_id=turn_id, account=name, platform=Platform(platform), channel_id=channel_id, status=as_delivery_status(status)
             )
-            for turn_id, name, platform, channel_id, *standing in found
+            for turn_id, name, platform, channel_id, *status in found
         ]
 
     async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
@@ -134,7 +134,7 @@ class PostgresDeliveryTracking:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptQuery:
-    """Of a parcel in doubt, what its receipts are found by."""
+    """The columns by which the receipts of a message in doubt are found."""
 
     id: int
     conversation_id: UUID
@@ -142,17 +142,17 @@ class ReceiptQuery:
     platform: Platform
     channel_id: str
     doubted_at: datetime
-    """When it was first tried with a doubtful end."""
+    """When the first try whose outcome is unknown was made."""
 
 
 async def find_confirmation(tx: Transaction, where: ReceiptQuery) -> str | None:
-    """The platform's id of the message that a receipt told of, and that must be this parcel; None while nothing is proven."""
-    found = await fetch_rows(tx, "confirmed", {**asdict(where), "failed": ReceiptRank.FAILED})
+    """The platform's id of the message, if a receipt proves that it arrived; None while nothing is proven."""
+    found = await fetch_rows(tx, "find_confirmation", {**asdict(where), "failed": ReceiptRank.FAILED})
     return found[0][0] if found else None
 
 
 def parse_reference(reference: str) -> dict[str, Any] | None:
-    """The columns of `Parcel.reference`; None for what another program wrote."""
+    """The columns in an `OutboxMessage.reference`; None for a reference that another program wrote."""
     turn_id, _, rest = reference.partition("/")
     part, _, news = rest.partition("/")
     try:

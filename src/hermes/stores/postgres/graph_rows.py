@@ -1,10 +1,11 @@
-"""A message graph as rows: what changed since it was last stored, and the graph back from all of its rows.
+"""A message graph as rows: the changes since it was last stored, and the graph restored from all of its rows.
 
-Rows follow the state of the graph. Messages are stored once by content; a node is a number that names a message; the current list is a log
-of splices over nodes; a kept version is the splice that restores it from the next one. So a change costs what it changed. Only two things
-rewrite the past (an erasure, and the loss of an attached chat), and for those everything is written anew.
+Rows follow the state of the graph. A message is stored once by content; a node is a number that names a message; the current list is a log
+of splices over nodes; a kept version is the splice that restores it from the next version. So the cost of a save depends on the change, not
+on the length of the graph. Only two changes alter rows that are already stored (an erasure, and the loss of an attached chat); after them
+all rows are written again.
 
-Knows how rows are sealed, but no SQL. What each table holds is said in `migrations/0003_graph.sql`."""
+Knows how rows are sealed, but no SQL. `migrations/0003_graph.sql` describes each table."""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ ADDRESS_BYTES = 16
 DIGEST_BYTES = 32
 
 Splice = tuple[int, int, list[Node]]
-"""list[start:stop] is replaced by the nodes."""
+"""(start, stop, nodes): the nodes replace list[start:stop]."""
 
 
 class BodyKind(StrEnum):
-    """What a sealed body is. Each kind has a scope of its own, so that none passes for another. Stored data depends on these words."""
+    """What a sealed body holds. Each kind has a label of its own, so that no body opens as another kind. Stored data depends on these
+    values."""
 
     SEED = "seed"
     MESSAGE = "message"
@@ -44,27 +46,27 @@ class BodyKind(StrEnum):
 
 
 class SessionCipher:
-    """Seals and opens what belongs to one session."""
+    """Seals and opens the bodies of one session."""
 
     def __init__(self, keys: DataKeys, session_id: UUID) -> None:
-        self._keys, self._scope = keys, f"graph/{session_id}"
+        self._keys, self._label = keys, f"graph/{session_id}"
 
     def seal(self, kind: BodyKind, body: bytes) -> bytes:
-        return self._keys.seal(f"{self._scope}/{kind}", body)
+        return self._keys.seal(f"{self._label}/{kind}", body)
 
     def open(self, kind: BodyKind, sealed: bytes) -> bytes:
-        return self._keys.open(f"{self._scope}/{kind}", sealed)
+        return self._keys.open(f"{self._label}/{kind}", sealed)
 
     def open_all(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[bytes]:
-        return self._keys.open_all(f"{self._scope}/{kind}", sealed or ())
+        return self._keys.open_all(f"{self._label}/{kind}", sealed or ())
 
     def open_json(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[Any]:
-        """Open bodies that hold JSON. Parsed in one piece, which is four times as fast as one by one."""
+        """Open bodies that hold JSON. They are parsed in one piece, which is four times as fast as one by one."""
         return parse_bodies(self.open_all(kind, sealed))
 
     def address(self, kind: BodyKind, body: bytes) -> bytes:
-        """Where contents are found: the same for the same contents of this session, and of no use to whoever guesses."""
-        return self._keys.digest(f"{self._scope}/{kind}", body)[:ADDRESS_BYTES]
+        """The address of a body: equal for equal bodies of this session, and useless for testing guesses."""
+        return self._keys.digest(f"{self._label}/{kind}", body)[:ADDRESS_BYTES]
 
 
 def parse_bodies(bodies: Sequence[bytes]) -> list[Any]:
@@ -74,7 +76,7 @@ def parse_bodies(bodies: Sequence[bytes]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SavedGraph:
-    """A graph's state as the rows have it. Objects are known by identity, which holds because this keeps them alive."""
+    """The state of a graph as its rows have it. Objects are recognised by their ids, which stay valid because this keeps them alive."""
 
     mark: UUID
     session_id: UUID
@@ -85,10 +87,10 @@ class SavedGraph:
     numbers: Mapping[int, int] = field(default_factory=dict)
     """Their numbers by object id."""
     addresses: Sequence[bytes] = ()
-    """The addresses of their messages by number; also of nodes that are gone, because numbers are given once."""
+    """The addresses of their messages by number; also of nodes that are gone, because a number is never used again."""
     versions: int = 0
     last: str | None = None
-    """The last kept version's splice as its row has it; those before it never change."""
+    """The last kept version's splice as its row has it; the splices before it never change."""
     samples: Sequence[Sample] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     """How many annotations each response has."""
@@ -99,7 +101,7 @@ class SavedGraph:
 
 @dataclass(slots=True)
 class GraphChanges:
-    """What is to be written, sealed. Empty fields mean that nothing of the kind changed."""
+    """The sealed rows to write. An empty field means that nothing of its kind changed."""
 
     messages: dict[bytes, bytes] = field(default_factory=dict)
     gone: list[bytes] = field(default_factory=list)
@@ -129,7 +131,7 @@ class GraphChanges:
 
 
 def needs_full_rewrite(history: GraphHistory, saved: SavedGraph) -> bool:
-    """Whether rows that are never changed would have to be: after an erasure, or when an attached chat is gone from all versions."""
+    """Whether rows that are otherwise never changed must change: after an erasure, or when an attached chat is gone from all versions."""
     if history.erased != saved.erased:
         return True
     if not saved.chats:
@@ -137,13 +139,13 @@ def needs_full_rewrite(history: GraphHistory, saved: SavedGraph) -> bool:
     return bool(saved.chats.keys() - {id(chat.history) for chat in attached_chats(history.all_nodes())})
 
 
-def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher, mark: UUID) -> tuple[GraphChanges, SavedGraph]:
-    """Return what is new in a history that grew from the saved state, and the state that will then be saved. Callers hold its lock."""
+def changes_since(history: GraphHistory, saved: SavedGraph, cipher: SessionCipher, mark: UUID) -> tuple[GraphChanges, SavedGraph]:
+    """The changes of a history since its saved state, and the saved state after they are written. The caller holds the history's lock."""
     changes = GraphChanges()
     nodes = list(history.all_nodes())
     new = [node for node in nodes if id(node) not in saved.numbers]
-    chats = add_chats(changes, attached_chats(new), saved.chats, vault)
-    addresses = add_messages(changes, new, chats, saved.addresses, vault)
+    chats = add_chats(changes, attached_chats(new), saved.chats, cipher)
+    addresses = add_messages(changes, new, chats, saved.addresses, cipher)
     numbers = {**saved.numbers, **{id(node): number for number, node in enumerate(new, len(saved.addresses))}}
     if len(nodes) < len(numbers):
         held = {id(node) for node in nodes}
@@ -157,13 +159,13 @@ def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher
     samples = history.settle()
     for at, sample in enumerate(samples[: len(saved.samples)]):
         if sample is not saved.samples[at]:
-            changes.moved.append((sample_name(sample.sample_id, vault), sample.head))
-    add_samples(changes, history, samples[len(saved.samples) :], vault)
+            changes.moved.append((sample_name(sample.sample_id, cipher), sample.head))
+    add_samples(changes, history, samples[len(saved.samples) :], cipher)
     for response, notes in history.annotations.items():
         known = saved.notes.get(response, 0)
-        changes.notes += [vault.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
+        changes.notes += [cipher.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
     if history.erased != saved.erased:
-        changes.erased = vault.seal(BodyKind.ERASED, encode_json(sorted(digest.hex() for digest in history.erased)))
+        changes.erased = cipher.seal(BodyKind.ERASED, encode_json(sorted(digest.hex() for digest in history.erased)))
     return changes, SavedGraph(
         mark,
         saved.session_id,
@@ -180,37 +182,37 @@ def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher
     )
 
 
-def append_changes(history: GraphHistory, length: int, chats: int, vault: SessionCipher) -> GraphChanges:
-    """Return what a `continued` history holds, as changes of the graph it goes on from: a list of `length` messages, with so many chats."""
+def append_changes(history: GraphHistory, length: int, chats: int, cipher: SessionCipher) -> GraphChanges:
+    """The contents of a graph made by `continue_graph`, as changes of the stored graph: a list of `length` messages with `chats` chats."""
     changes = GraphChanges(first_chat=chats)
-    numbers = add_chats(changes, attached_chats(history.nodes), {}, vault)
-    add_messages(changes, history.nodes, numbers, (), vault)
-    add_samples(changes, history, history.settle(), vault, shift=length)
+    numbers = add_chats(changes, attached_chats(history.nodes), {}, cipher)
+    add_messages(changes, history.nodes, numbers, (), cipher)
+    add_samples(changes, history, history.settle(), cipher, shift=length)
     return changes
 
 
-def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mapping[int, int], vault: SessionCipher) -> Mapping[int, int]:
-    """Add the chats that are new, children first, and return the numbers of all."""
+def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mapping[int, int], cipher: SessionCipher) -> Mapping[int, int]:
+    """Add the new chats, children first, and return the numbers of all chats."""
     numbers = dict(known)
     first = changes.first_chat = changes.first_chat or len(known)
     for chat in chats:
         if id(chat.history) not in numbers:
-            changes.chats.append(vault.seal(BodyKind.CHAT, encode_json(encode_graph(chat.history, numbers))))
+            changes.chats.append(cipher.seal(BodyKind.CHAT, encode_json(encode_graph(chat.history, numbers))))
             numbers[id(chat.history)] = first + len(changes.chats) - 1
     return numbers
 
 
 def add_messages(
-    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], vault: SessionCipher
+    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], cipher: SessionCipher
 ) -> list[bytes]:
     """Add the messages of new nodes, and return the addresses of all nodes by number."""
     for node in nodes:
-        # With its digest in front: what is loaded need not be hashed before ids can be computed, and `verify` has something to compare.
+        # The digest comes first: after a load, ids can be computed without hashing, and `verify` has a digest to compare with.
         body = node.digest + encode_json(encode_node(node, chats))
-        address = vault.address(BodyKind.MESSAGE, body)
+        address = cipher.address(BodyKind.MESSAGE, body)
         changes.nodes.append(address)
         if address not in changes.messages:
-            changes.messages[address] = vault.seal(BodyKind.MESSAGE, body)
+            changes.messages[address] = cipher.seal(BodyKind.MESSAGE, body)
     return [*addresses, *changes.nodes]
 
 
@@ -229,23 +231,23 @@ def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
     return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
 
 
-def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], vault: SessionCipher, shift: int = 0) -> None:
+def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], cipher: SessionCipher, shift: int = 0) -> None:
     for sample in samples:
         overlay = None
         if sample.overlay != EMPTY_OVERLAY:
             body = encode_json(sample.overlay.to_dict())
-            overlay = vault.address(BodyKind.OVERLAY, body)
+            overlay = cipher.address(BodyKind.OVERLAY, body)
             if overlay not in changes.overlays:
-                changes.overlays[overlay] = vault.seal(BodyKind.OVERLAY, body)
-        # Two lines, because the second one is read only when somebody asks for the call. JSON in ASCII has no line breaks of its own.
+                changes.overlays[overlay] = cipher.seal(BodyKind.OVERLAY, body)
+        # Two lines, because the second one is parsed only when the call is asked for. JSON in ASCII has no line breaks of its own.
         call = b"" if sample.call is None else encode_json(encode_call(sample.call, sample))
-        sealed = vault.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
-        name, response = sample_name(sample.sample_id, vault), bytes.fromhex(history.seal(sample))
+        sealed = cipher.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
+        name, response = sample_name(sample.sample_id, cipher), bytes.fromhex(history.seal(sample))
         changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
 
 
-def sample_name(sample_id: str, vault: SessionCipher) -> bytes:
-    return vault.address(BodyKind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
+def sample_name(sample_id: str, cipher: SessionCipher) -> bytes:
+    return cipher.address(BodyKind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
 
 
 def encode_json(value: Any) -> bytes:
@@ -253,9 +255,9 @@ def encode_json(value: Any) -> bytes:
 
 
 def list_splices(old: Sequence[Node], new: Sequence[Node]) -> list[Splice]:
-    """Return what turns one list into the other, in ascending order, all places being those of the old list.
+    """The splices that turn one list into the other, in ascending order; all positions are those of the old list.
 
-    [a b c d] to [a x c d e]: [(1, 2, [x]), (4, 4, [e])]. The same node objects are looked for, not equal content."""
+    [a b c d] to [a x c d e]: [(1, 2, [x]), (4, 4, [e])]. It compares node objects, not their content."""
     shorter = min(len(old), len(new))
     start = shared = 0
     while start < shorter and old[start] is new[start]:
@@ -268,7 +270,7 @@ def list_splices(old: Sequence[Node], new: Sequence[Node]) -> list[Splice]:
     put: list[Node] = []
     for node in new[start : len(new) - shared]:
         place = places.get(id(node), -1)
-        if place < start:  # new, or it was further in front
+        if place < start:  # a new node, or a node that stood before `start` in the old list
             put.append(node)
             continue
         if put or place > start:
@@ -279,14 +281,14 @@ def list_splices(old: Sequence[Node], new: Sequence[Node]) -> list[Splice]:
 
 
 def is_append(splices: Sequence[Splice], length: int, new: Sequence[Node]) -> bool:
-    """Whether all that happened is that the new nodes were put at the end, in order; or nothing at all."""
+    """Whether the only change is that the new nodes were appended in order; also if nothing changed."""
     where = [(start, stop, [id(node) for node in put]) for start, stop, put in splices]
     return where == ([(length, length, [id(node) for node in new])] if new else [])
 
 
 @dataclass(frozen=True, slots=True)
 class GraphRows:
-    """All rows of one session, in the order in which the query `load` selects them. None stands for no rows."""
+    """All rows of one session, in the order in which the query `load` selects them. None means no rows."""
 
     seed: bytes
     live: int
@@ -308,14 +310,14 @@ class GraphRows:
     chats: list[bytes] | None
 
 
-def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> MessageGraph:
-    """Return the graph, which remembers the state that the rows have."""
+def graph_from(rows: GraphRows, session_id: UUID, cipher: SessionCipher) -> MessageGraph:
+    """The graph of these rows. It remembers their state, so that a later save writes only changes."""
     chats: list[AttachedChat] = []
-    for chat in vault.open_json(BodyKind.CHAT, rows.chats):
+    for chat in cipher.open_json(BodyKind.CHAT, rows.chats):
         chats.append(restore_chat(chat, chats))
     addresses, listed = replay_log(rows.log_nodes or (), rows.log_splices or ())
-    # Flat lists and no pair for each message: while a long list is built, the garbage collector walks all objects again and again.
-    bodies = vault.open_all(BodyKind.MESSAGE, rows.messages)
+    # Flat lists instead of a pair for each message: while a long list is built, the garbage collector walks all objects again and again.
+    bodies = cipher.open_all(BodyKind.MESSAGE, rows.messages)
     values = parse_bodies([body[DIGEST_BYTES:] for body in bodies])
     found = {address: at for at, address in enumerate(rows.addresses or ())}
     nodes: dict[int, Node] = {}
@@ -334,14 +336,14 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> Messa
         )
         for number, successor, kind, splice in rows.versions or ()
     ]
-    erased = vault.open_json(BodyKind.ERASED, [rows.erased] if rows.erased else [])
+    erased = cipher.open_json(BodyKind.ERASED, [rows.erased] if rows.erased else [])
     graph = restore_graph(
-        vault.open(BodyKind.SEED, rows.seed).decode(),
+        cipher.open(BodyKind.SEED, rows.seed).decode(),
         current,
         heads=heads,
         live=rows.live,
-        samples=samples_from(rows, vault),
-        annotations=((response, freeze_trusted(note)) for response, note in vault.open_json(BodyKind.NOTE, rows.notes)),
+        samples=samples_from(rows, cipher),
+        annotations=((response, freeze_trusted(note)) for response, note in cipher.open_json(BodyKind.NOTE, rows.notes)),
         erased=(bytes.fromhex(digest) for digests in erased for digest in digests),
     )
     history, numbers = history_of(graph), {id(node): number for number, node in nodes.items()}
@@ -363,7 +365,7 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> Messa
 
 
 def replay_log(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[list[bytes], list[int]]:
-    """Return the address of every node by number, and the numbers of those that the current list has."""
+    """The address of every node by number, and the numbers of the nodes in the current list."""
     addresses: list[bytes] = []
     listed: list[int] = []
     for packed, splices in zip(log_nodes, log_splices, strict=True):
@@ -377,13 +379,13 @@ def replay_log(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[
     return addresses, listed
 
 
-def samples_from(rows: GraphRows, vault: SessionCipher) -> list[Sample]:
-    opened = vault.open_json(BodyKind.OVERLAY, rows.overlays)
+def samples_from(rows: GraphRows, cipher: SessionCipher) -> list[Sample]:
+    opened = cipher.open_json(BodyKind.OVERLAY, rows.overlays)
     overlays: dict[bytes | None, Overlay] = {
         address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
     }
     overlays[None] = EMPTY_OVERLAY
-    bodies = vault.open_all(BodyKind.SAMPLE, rows.samples)
+    bodies = cipher.open_all(BodyKind.SAMPLE, rows.samples)
     names = parse_bodies([body[: body.index(b"\n")] for body in bodies])
     samples: list[Sample] = []
     places = zip(rows.heads or (), rows.indices or (), rows.responses or (), rows.sample_overlays or (), strict=True)

@@ -1,4 +1,4 @@
-"""Message graphs on PostgreSQL. Rows and sealing are next door, in `graph_rows`; here are the queries and the order they run in."""
+"""Message graphs on PostgreSQL: the queries and the order in which they run. Rows and sealing are in `graph_rows`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken
 
 SQL = load_queries("graphs")
-APPEND = SQL["append"] + SQL["appended"]
-"""Appends to a list that still has its head."""
+APPEND = SQL["append"] + SQL["append_rest"]
+"""Appends to a list, if its head has not changed."""
 
 
 class PostgresGraphs:
-    """The port Graphs. Who writes holds the lock of the session's row, so that of two writers on one head the second finds it moved."""
+    """The port Graphs. A writer locks the session's row, so that of two writers on one head the second sees that the head has changed."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -48,14 +48,14 @@ class PostgresGraphs:
                 return done
         user_id, before = await lock_session(tx, session_id, head)
         self._keyring.note_owner(session_id, user_id)
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         if not entries:
             return AppendResult(head)
-        # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
+        # The entries are appended to a graph that starts where the stored list ends: the graph decides what append means, not this store.
         graph = continue_graph(head, before.live)
         extend_graph(graph, entries)
-        if await is_sampled_before(tx, session_id, entries, vault):
-            # Rare: only the whole graph can say whether it is the same sample in the same place.
+        if await is_sampled_before(tx, session_id, entries, cipher):
+            # Rare: only the whole graph can tell whether it is the same sample in the same place.
             whole = await self.load(tx, session_id)
             extend_graph(whole, entries)
             await self.save(tx, session_id, head, whole)
@@ -64,14 +64,14 @@ class PostgresGraphs:
         chats = 0
         if any(node.chat is not None for node in history.nodes):
             [[chats]] = await (await connection_of(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
-        changes = append_changes(history, before.length, chats, vault)
+        changes = append_changes(history, before.length, chats, cipher)
         await write_changes(tx, session_id, changes, GraphStatus(graph.head, before.length + len(graph), before.live, uuid4()))
         return AppendResult.to(graph, len(graph))
 
     async def _append_at_once(
         self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry], keys: DataKeys
     ) -> AppendResult | None:
-        """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
+        """Append in one statement. None if that is impossible: the head has changed, a sample is known, or a chat is attached."""
         graph = continue_graph(head, 0)
         row = append_row(session_id, head, graph, entries, keys)
         if row is None or await (await connection_of(tx).execute(APPEND, row)).fetchone() is None:
@@ -91,9 +91,9 @@ class PostgresGraphs:
         if row is None:
             raise NotFound(f"there is no session {session_id}")
         user_id, *rows = row
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         try:
-            return graph_from(GraphRows(*rows), session_id, vault)
+            return graph_from(GraphRows(*rows), session_id, cipher)
         except SealBroken as error:
             raise DataDamaged(str(error)) from error
 
@@ -105,25 +105,25 @@ class PostgresGraphs:
         user_id, before = await lock_session(tx, session_id, head)
         if before.mark != saved.mark:
             raise StaleHead
-        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         mark = uuid4()
         with history.lock:
             is_rewritten = needs_full_rewrite(history, saved)
-            changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, vault, mark)
-            standing = GraphStatus(graph.head, len(graph), history.live, mark)
+            changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, cipher, mark)
+            status = GraphStatus(graph.head, len(graph), history.live, mark)
         if changes.is_empty and not is_rewritten:
-            return standing.head
+            return status.head
         if is_rewritten:
             await connection_of(tx).execute(SQL["drop_all"], {"session_id": session_id})
-        await write_changes(tx, session_id, changes, standing)
+        await write_changes(tx, session_id, changes, status)
         history.base = now_saved
-        return standing.head
+        return status.head
 
 
 def append_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[GraphEntry], keys: DataKeys) -> dict[str, Any] | None:
-    """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message.
+    """The values of the statement that appends to a list of which only the head is known; None if a chat is attached to a message.
 
-    `graph` goes on from that head, and is empty; the entries are in it afterwards."""
+    `graph` continues from that head and is empty; this call adds the entries to it."""
     extend_graph(graph, entries)
     history = history_of(graph)
     if any(node.chat is not None for node in history.nodes):
@@ -150,7 +150,7 @@ def append_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequen
 
 
 class GraphStatus(NamedTuple):
-    """Where a session's graph stands."""
+    """The columns of a session that change with its graph."""
 
     head: str
     length: int
@@ -159,15 +159,15 @@ class GraphStatus(NamedTuple):
 
 
 async def lock_session(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, GraphStatus]:
-    """Lock a session that still is at this head; return whose it is, and where it stands."""
+    """Lock a session; return the id of its user, and its status. Raises StaleHead if its head is another one."""
     row = await (await connection_of(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     user_id, *rest = row
-    standing = GraphStatus(*rest)
-    if standing.head != head:
+    status = GraphStatus(*rest)
+    if status.head != head:
         raise StaleHead
-    return user_id, standing
+    return user_id, status
 
 
 def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
@@ -182,28 +182,28 @@ def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
 
 
 def call_with_sample_id(entry: GraphEntry) -> CallRecord | None:
-    """The call with the sample id of the entry, which says the same as the call's own or is the only one."""
+    """The entry's call with the entry's sample id. Raises ValueError if the call has a different one."""
     if entry.sample_id is None:
         return entry.call
     call = entry.call or CallRecord()
     if call.sample_id not in (None, entry.sample_id):
-        raise ValueError("the entry's sample id and its call's are two different ones")
+        raise ValueError("the entry and its call have different sample ids")
     return replace(call, sample_id=entry.sample_id)
 
 
-async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], vault: SessionCipher) -> bool:
+async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], cipher: SessionCipher) -> bool:
     """Whether one of these sample ids is in the session's graph already."""
-    names = [sample_name(call.sample_id, vault) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
+    names = [sample_name(call.sample_id, cipher) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
     if not names:
         return False
     [[known]] = await (await connection_of(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()
     return bool(known)
 
 
-async def write_changes(tx: Transaction, session_id: UUID, changes: GraphChanges, standing: GraphStatus) -> None:
-    """Write what changed and where the graph stands now, in one trip."""
+async def write_changes(tx: Transaction, session_id: UUID, changes: GraphChanges, status: GraphStatus) -> None:
+    """Write the changes and the new status of the graph in one round trip."""
     async with connection_of(tx).pipeline():
-        for query, values in (*statements(changes), ("move_session", standing._asdict())):
+        for query, values in (*statements(changes), ("move_session", status._asdict())):
             await connection_of(tx).execute(SQL[query], {"session_id": session_id, **values})
 
 

@@ -43,7 +43,7 @@ class PostgresInbox:
             "user_id": user.id,
             "is_shared": envelope.is_shared,
         }
-        first, is_full = await self._look(tx, row)
+        first, is_full = await self._find_first(tx, row)
         if first is not None:
             return first
         if is_full:
@@ -54,9 +54,9 @@ class PostgresInbox:
         keys = await self._keyring.of(tx, user.id)
         row["envelope"] = keys.seal(seal_label(turn_id), encode_envelope(envelope))
         if await (await connection_of(tx).execute(SQL["add"], row)).fetchone() is None:
-            # The same event came twice at once, and the other one was committed while this one waited for the conversation.
-            first, _ = await self._look(tx, row)
-            assert first is not None  # noqa: S101  # it was the conflict
+            # The platform sent the event twice at once, and the other copy was committed while this one waited for the conversation.
+            first, _ = await self._find_first(tx, row)
+            assert first is not None  # noqa: S101  # its row was the conflict
             return first
         return AcceptedMessage(turn_id, row["conversation_id"], row["seq"], is_new=True)
 
@@ -74,17 +74,19 @@ class PostgresInbox:
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
-        found = [await self._said(tx, row) for row in await (await connection_of(tx).execute(SQL["behind"], wanted)).fetchall()]
-        return [said for said in found if said is not None]
+        found = [
+            await self._read_message(tx, row) for row in await (await connection_of(tx).execute(SQL["waiting_behind"], wanted)).fetchall()
+        ]
+        return [message for message in found if message is not None]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
-        await connection_of(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
-        return replace(claim, envelope=join_messages([claim.envelope, *(said.envelope for said in others)]))
+        await connection_of(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [message.turn_id for message in others]})
+        return replace(claim, envelope=join_messages([claim.envelope, *(message.envelope for message in others)]))
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        await connection_of(tx).execute(SQL["excuse"], row)
+        await connection_of(tx).execute(SQL["uncount_attempt"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
@@ -106,17 +108,17 @@ class PostgresInbox:
 
     async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         row = await (await connection_of(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
-        return None if row is None else await self._said(tx, row)
+        return None if row is None else await self._read_message(tx, row)
 
     async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        row = await (await connection_of(tx).execute(SQL["private"], {"user_id": user_id, "account": account})).fetchone()
-        return None if row is None else await self._said(tx, row)
+        row = await (await connection_of(tx).execute(SQL["last_private"], {"user_id": user_id, "account": account})).fetchone()
+        return None if row is None else await self._read_message(tx, row)
 
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
         row = await (await connection_of(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
-        return None if row is None else await self._said(tx, row)
+        return None if row is None else await self._read_message(tx, row)
 
-    async def _said(self, tx: Transaction, row: Any) -> InboxMessage | None:
+    async def _read_message(self, tx: Transaction, row: Any) -> InboxMessage | None:
         turn_id, conversation_id, user_id, received_at, is_shared, *sealed = row
         try:
             envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
@@ -129,22 +131,22 @@ class PostgresInbox:
         row = await (await connection_of(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
-    async def _look(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
-        """Return what the event became when it came before, and whether the account's inbox is full."""
-        found = await (await connection_of(tx).execute(SQL["look"], {**row, "cap": self._cap})).fetchone()
-        assert found is not None  # noqa: S101  # one row, always
+    async def _find_first(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
+        """The accepted message of this event if the event came before, and whether the account's inbox is full."""
+        found = await (await connection_of(tx).execute(SQL["first_delivery"], {**row, "cap": self._cap})).fetchone()
+        assert found is not None  # noqa: S101  # the query always gives one row
         turn_id, conversation_id, seq, is_full = found
         return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
 
 
 def open_envelope(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
-    """What came in, with what was joined to it. Raises SealError."""
+    """The envelope of a turn, together with the messages that were joined to it. Raises SealError."""
     parts = zip([turn_id, *(turns or ())], [sealed, *(others or ())], strict=True)
     return join_messages([decode_envelope(keys.open(seal_label(part), body)) for part, body in parts])
 
 
 def mark_shared(envelope: Envelope, *, is_shared: bool) -> Envelope:
-    """What came in, with what its conversation is by now: a conversation may have become shared since."""
+    """The envelope, marked as shared if its conversation is shared now: it may have become shared since the message came."""
     return replace(envelope, is_shared=envelope.is_shared or is_shared)
 
 
@@ -153,7 +155,7 @@ EVENT_FIELDS = frozenset(MessageEvent.__dataclass_fields__)
 
 
 GROUP_PREFIXES = {Platform.TELEGRAM: ("-",), Platform.WHATSAPP: ("group:",)}
-"""How the channel of a group begins, on the platforms that have groups."""
+"""How the channel id of a group begins, on the platforms that have groups."""
 NO_PREFIXES: tuple[str, ...] = ()
 
 
@@ -162,18 +164,18 @@ def seal_label(turn_id: UUID) -> str:
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """Write an envelope as JSON; `decode` reads it back."""
+    """Write an envelope as JSON; `decode_envelope` reads it back."""
     fields = asdict(envelope)
     fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """Read an envelope back. What a newer Hermes wrote beside what is known here is passed over: both may run during an update."""
+    """Read an envelope back. Fields that only a newer Hermes knows are ignored: both versions may run during an update."""
     fields = {name: value for name, value in json.loads(data).items() if name in ENVELOPE_FIELDS}
     event = {name: value for name, value in fields.pop("event").items() if name in EVENT_FIELDS}
     sent_at = fields.pop("sent_at")
-    if "is_shared" not in fields:  # written by a version that did not store it
+    if "is_shared" not in fields:  # a version that did not store it wrote this envelope
         fields["is_shared"] = fields["channel_id"].startswith(GROUP_PREFIXES.get(Platform(event["platform"]), NO_PREFIXES))
     return Envelope(
         event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),

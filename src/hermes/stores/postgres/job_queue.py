@@ -1,8 +1,8 @@
-"""Durable work on PostgreSQL: Procrastinate's jobs, deferred in the caller's transaction, and workers that can lose a fight.
+"""Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused.
 
-What Procrastinate leaves to us: a killed worker's jobs are found and given to somebody else; a worker that was paused and wakes up does
-not end a job that is no longer its own; the next job of a conversation starts when the one before it ends, not at the next poll; a worker
-goes on after an outage of the database."""
+This module adds what Procrastinate does not do. The jobs of a killed worker go to another worker. A worker that was paused and wakes up
+does not end a job that now belongs to another worker. The next job of a conversation starts when the job before it ends, not at the next
+poll. A worker goes on after an outage of the database."""
 
 from __future__ import annotations
 
@@ -39,27 +39,28 @@ STOP_REPEAT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker works. Seconds, so that tests can make them short."""
+    """The limits and intervals of a worker. Intervals are in seconds, so that tests can make them short."""
 
     concurrency: int = 32
     poll_s: float = 1.0
-    """How late a delayed job may be noticed; new ones are announced."""
+    """How late a worker may notice a delayed job; PostgreSQL announces new jobs at once."""
     heartbeat_s: float = 2.0
     stalled_after_s: float = 10.0
     sweep_s: float = 2.0
     drain_s: float = 30.0
     lost_after_s: float = 60.0
-    """A waiting message without any job is given a new one after so long."""
-    news_waits_s: Sequence[float] = (0.5, 2.0, 8.0)
-    """Between the tries to write news into a history. Short, because turns wait behind it; what is given up goes along with the next."""
+    """A message that has waited so long without a job gets a new one."""
+    proactive_waits_s: Sequence[float] = (0.5, 2.0, 8.0)
+    """Between the tries to write proactive messages into a history. Short, because turns wait behind them; after the last try they are
+    written with the next proactive message."""
     memory_concurrency: int = 2
-    """Messages that are learnt from at once. Few: each may ask a model, and none of them is urgent."""
+    """How many messages a worker learns from at once. Few: each may ask a model, and none is urgent."""
     memory_waits_s: Sequence[float] = (2.0, 10.0, 60.0, 180.0)
-    """Between the tries to learn from a message; after the last one it is given up."""
+    """Between the tries to learn from a message; after the last try the worker gives it up."""
 
 
 class PostgresJobQueue:
-    """The port Work, and the workers behind it."""
+    """The port JobQueue, and the workers that run the jobs."""
 
     def __init__(self, database: Database, app: procrastinate.App) -> None:
         self._database, self._app = database, app
@@ -86,7 +87,7 @@ class PostgresJobQueue:
             await task.defer_async(id=str(turn_id))
 
     async def _defer_one(self, tx: Transaction, conversation_id: UUID, task: str, *, queueing_lock: str, **options: Any) -> None:
-        """Defer a job, unless one like it waits already."""
+        """Defer a job, unless a job with the same `queueing_lock` waits already."""
         if await (await connection_of(tx).execute(SQL["is_waiting"], {"queueing_lock": queueing_lock})).fetchone() is not None:
             return
         configured = self._app.configure_task(task, queueing_lock=queueing_lock, connection=connection_of(tx), **options)
@@ -95,44 +96,44 @@ class PostgresJobQueue:
                 async with connection_of(tx).transaction():
                     await configured.defer_async(id=str(conversation_id))
         except exceptions.AlreadyEnqueued:
-            return  # somebody else deferred it between the look and the insert
+            return  # another process deferred it between the check and the insert
 
     async def waiting(self, tx: Transaction) -> dict[str, int]:
-        """How many jobs wait, by queue."""
+        """The number of waiting jobs by queue."""
         return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await connection_of(tx).execute(SQL["waiting"])).fetchall())}
 
-    async def run(self, hands: JobHandlers, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
+    async def run(self, handlers: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Run jobs until cancelled; then take no new job, and give the running jobs `drain_s` to end.
 
-        `sweeps` is called now and then, beside the sweep of stalled jobs."""
-        shift = RunningJobs()
-        app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
-        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(shift.track(hands.turn))
-        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(shift.track(hands.delivery))
+        `sweeps` is called after each sweep of stalled jobs."""
+        running_jobs = RunningJobs()
+        app = new_app(self._app.connector)  # a new app for each run: in one app a task's name can have one function only
+        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(running_jobs.track(handlers.turn))
+        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(running_jobs.track(handlers.delivery))
         for name, queue, work, waits_s in (
-            ("news", TURNS, hands.proactive, pace.news_waits_s),
-            ("memory", MEMORY, hands.memory, pace.memory_waits_s),
+            ("news", TURNS, handlers.proactive, options.proactive_waits_s),
+            ("memory", MEMORY, handlers.memory, options.memory_waits_s),
         ):
-            task = shift.track(work, most_tries=len(waits_s) + 1)
+            task = running_jobs.track(work, max_tries=len(waits_s) + 1)
             app.task(name=name, queue=queue, retry=JobRetry(waits_s), pass_context=True)(task)
-        async with self._beating(shift, pace), asyncio.TaskGroup() as group:
-            group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
-            group.create_task(self._serve(app, DELIVERIES, pace.concurrency, pace))  # they mostly wait, for platforms and for their turn
-            group.create_task(self._serve(app, MEMORY, pace.memory_concurrency, pace))
-            group.create_task(self._sweep(shift, pace, sweeps))
+        async with self._beating(running_jobs, options), asyncio.TaskGroup() as group:
+            group.create_task(self._serve(app, TURNS, options.concurrency, options))
+            group.create_task(self._serve(app, DELIVERIES, options.concurrency, options))  # they mostly wait for platforms
+            group.create_task(self._serve(app, MEMORY, options.memory_concurrency, options))
+            group.create_task(self._sweep(running_jobs, options, sweeps))
 
-    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: WorkerOptions) -> None:
-        """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
+    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, options: WorkerOptions) -> None:
+        """Run one queue's worker. It ends if the database is away for long; then this starts a new worker."""
         while True:
             worker = Worker(
                 app,
                 name=queue,
                 queues=[queue],
                 concurrency=concurrency,
-                fetch_job_polling_interval=pace.poll_s,
-                shutdown_graceful_timeout=pace.drain_s,
-                update_heartbeat_interval=pace.heartbeat_s,
-                stalled_worker_timeout=pace.stalled_after_s,
+                fetch_job_polling_interval=options.poll_s,
+                shutdown_graceful_timeout=options.drain_s,
+                update_heartbeat_interval=options.heartbeat_s,
+                stalled_worker_timeout=options.stalled_after_s,
                 install_signal_handlers=False,
                 delete_jobs="successful",
             )
@@ -142,31 +143,31 @@ class PostgresJobQueue:
             except (exceptions.ConnectorException, *POSTGRES_ERRORS) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
             stop_if_cancelled()
-            await asyncio.sleep(pace.poll_s)
+            await asyncio.sleep(options.poll_s)
 
-    async def _sweep(self, shift: RunningJobs, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None) -> None:
+    async def _sweep(self, running_jobs: RunningJobs, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None) -> None:
         while True:
-            await asyncio.sleep(pace.sweep_s)
+            await asyncio.sleep(options.sweep_s)
             try:
-                await self.sweep(shift, pace)
+                await self.sweep(running_jobs, options)
                 if sweeps is not None:
                     await sweeps()
             except (StoreUnavailable, psycopg.Error) as error:
-                # Nothing that one look finds may end the looking: it is what brings everything else back.
+                # No error of one sweep may end the sweeping: after a failure it is the sweeps that restart all other work.
                 log.warning("sweep_failed", error=type(error).__name__)
             stop_if_cancelled()
 
     @asynccontextmanager
-    async def _beating(self, shift: RunningJobs, pace: WorkerOptions) -> AsyncIterator[None]:
-        """Give signs of life until the last job has ended. Procrastinate stops giving its own when it begins to drain, and a turn that
-        takes longer than that would be given to another worker while it still runs here."""
+    async def _beating(self, running_jobs: RunningJobs, options: WorkerOptions) -> AsyncIterator[None]:
+        """Write heartbeats until the last job has ended. Procrastinate stops its own heartbeats when it begins to drain, so another worker
+        would be given a long turn while it still runs here."""
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(pace.heartbeat_s)
+                await asyncio.sleep(options.heartbeat_s)
                 with suppress(StoreUnavailable):
                     async with self._database.begin() as tx:
-                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
+                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(running_jobs.workers)})
                 stop_if_cancelled()
 
         beating = asyncio.create_task(beat(), name="work beat")
@@ -175,15 +176,15 @@ class PostgresJobQueue:
         finally:
             await end_tasks(beating)
 
-    async def sweep(self, shift: RunningJobs, pace: WorkerOptions) -> None:
-        """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
+    async def sweep(self, running_jobs: RunningJobs, options: WorkerOptions) -> None:
+        """Free the jobs of dead workers for other workers, and defer a job for every message that has none."""
         async with self._database.begin() as tx:
-            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(shift.workers)})).fetchall()
-            orphans = shift.orphans({row[0] for row in doing})
-            wanted = {"stalled_after_s": pace.stalled_after_s, "orphans": orphans}
-            freed = [row[0] for row in await (await connection_of(tx).execute(SQL["sweep"], wanted)).fetchall()]
+            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(running_jobs.workers)})).fetchall()
+            orphans = running_jobs.orphans({row[0] for row in doing})
+            limits = {"stalled_after_s": options.stalled_after_s, "orphans": orphans}
+            freed = [row[0] for row in await (await connection_of(tx).execute(SQL["sweep"], limits)).fetchall()]
         async with self._database.begin() as tx:
-            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
+            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": options.lost_after_s})).fetchall()
             for turn_id, conversation_id in lost:
                 await self.defer_turn(tx, turn_id, conversation_id)
         if freed:
@@ -194,7 +195,7 @@ class PostgresJobQueue:
 
 @asynccontextmanager
 async def open_job_queue(database: Database) -> AsyncIterator[PostgresJobQueue]:
-    """Hold the job queue of a database."""
+    """Open the job queue of a database until the block ends."""
     app = new_app(procrastinate.PsycopgConnector())
     async with app.open_async(database.pool):
         yield PostgresJobQueue(database, app)
@@ -202,7 +203,7 @@ async def open_job_queue(database: Database) -> AsyncIterator[PostgresJobQueue]:
 
 @contextmanager
 def translate_queue_errors() -> Iterator[None]:
-    """Attribute what the queue says of a lost connection to the store."""
+    """Raise StoreUnavailable in place of the queue's errors about a lost connection."""
     try:
         yield
     except exceptions.AlreadyEnqueued:
@@ -214,16 +215,17 @@ def translate_queue_errors() -> Iterator[None]:
 async def run_until_cancelled(worker: Worker) -> None:
     """Run a worker until it ends by itself, or the caller is cancelled; then until it has drained.
 
-    It is told to stop and not cancelled: while it begins, the pool of connections may lose a cancellation, and it would work for ever."""
+    The worker is asked to stop, not cancelled: while it starts, the pool of connections may lose a cancellation, and the worker would run
+    for ever."""
     running = asyncio.create_task(worker.run())  # type: ignore[no-untyped-call]  # procrastinate leaves it untyped
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            worker.stop()  # type: ignore[no-untyped-call]  # and again: its first step forgets what it was told before
+            worker.stop()  # type: ignore[no-untyped-call]  # repeated: a worker that is just starting loses an earlier stop
             await asyncio.wait([running], timeout=STOP_REPEAT_S)
         if not running.cancelled():
-            running.exception()  # of no use any more, and asyncio would report it as never seen
+            running.exception()  # not needed any more; without this call asyncio would report it as never retrieved
         raise
     finally:
         running.cancel()
@@ -236,7 +238,7 @@ def new_app(connector: BaseConnector) -> procrastinate.App:
 
 
 class OwnedJobManager(manager.JobManager):
-    """Ends and retries jobs only while they are this worker's own."""
+    """Ends and retries a job only while it belongs to this worker."""
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001  # its signature
         await self._change(job, "finish" if delete_job else "give_up")
@@ -245,11 +247,11 @@ class OwnedJobManager(manager.JobManager):
         self,
         job: jobs.Job,
         retry_at: datetime | None = None,
-        priority: int | None = None,  # noqa: ARG002  # Procrastinate's signature; our jobs keep what they have
+        priority: int | None = None,  # noqa: ARG002  # Procrastinate's signature; our jobs keep their priority, queue and lock
         queue: str | None = None,  # noqa: ARG002
         lock: str | None = None,  # noqa: ARG002
     ) -> None:
-        # As a time to wait, because the queue compares with the database's clock, and this one may be another.
+        # Sent as a time to wait, because the queue uses the database's clock, which may differ from this machine's.
         wait_s = (retry_at - datetime.now(UTC)).total_seconds() if retry_at else 0.0
         await self._change(job, "retry", wait_s=max(0.0, wait_s))
 
@@ -260,9 +262,9 @@ class OwnedJobManager(manager.JobManager):
 
 
 class JobRetry(procrastinate.BaseRetryStrategy):
-    """Every failure is tried again: a turn counts its own attempts, and ends with an apology. Until then the same job keeps its place.
+    """Retries a job after every failure. A turn counts its own attempts and ends with an apology; until then the same job keeps its place.
 
-    With `waits_s` the pauses are these; when it is enough, the task says."""
+    `waits_s` gives the pauses; the task itself decides when to give up."""
 
     def __init__(self, waits_s: Sequence[float] = ()) -> None:
         self._waits_s = waits_s
@@ -279,27 +281,28 @@ class JobRetry(procrastinate.BaseRetryStrategy):
 
 @dataclass(slots=True)
 class RunningJobs:
-    """What this process is working on, to tell its orphans: jobs that count as under way although their end could not be written down."""
+    """The jobs that this process runs. By them it finds its orphans: jobs that the database still counts as running, because their end
+    could not be written."""
 
     running: set[int] = field(default_factory=set)
     workers: set[int] = field(default_factory=set)
     _suspects: set[int] = field(default_factory=set)
 
     def track(
-        self, work: Callable[[UUID], Awaitable[None]], *, most_tries: int | None = None
+        self, work: Callable[[UUID], Awaitable[None]], *, max_tries: int | None = None
     ) -> Callable[[JobContext, str], Awaitable[None]]:
-        """Make a task of it that the shift knows about. After `most_tries` it is given up: said once, and done with."""
+        """Make a task of `work` whose runs are counted here. After `max_tries` it gives up: it logs so once and ends the job."""
 
         def is_given_up(job: jobs.Job, tries: int) -> bool:
-            if most_tries is None or tries < most_tries:
+            if max_tries is None or tries < max_tries:
                 return False
             log.warning("job_given_up", task=job.task_name, id=job.task_kwargs["id"], tries=tries)
             return True
 
-        async def task(context: JobContext, id: str) -> None:  # noqa: A002  # the name of the job's one argument
+        async def task(context: JobContext, id: str) -> None:  # noqa: A002  # the name of the job's only argument
             job = context.job
             if is_given_up(job, job.attempts):
-                return  # it never came to an end: whoever tried was killed
+                return  # every worker that tried it was killed
             if job.worker_id is not None:
                 self.workers.add(job.worker_id)
             if job.id is not None:
@@ -309,7 +312,7 @@ class RunningJobs:
             except ClaimLost:
                 log.warning("job_fenced", task=job.task_name, id=id)
                 raise
-            except Exception as error:  # the worker loop: noted once, and tried again
+            except Exception as error:  # the worker loop: logged once, and tried again
                 log.warning(
                     "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=stack_frames(error)
                 )
@@ -322,7 +325,7 @@ class RunningJobs:
         return task
 
     def orphans(self, doing: set[int]) -> list[int]:
-        """Of the jobs that count as ours, those that were not under way at this look nor at the one before."""
+        """Of the jobs that the database counts as running here, those that ran neither at this call nor at the call before."""
         idle = doing - self.running
         found = sorted(idle & self._suspects)
         self._suspects = idle

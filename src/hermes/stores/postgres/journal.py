@@ -19,7 +19,7 @@ from hermes.stores.postgres.queries import load_queries
 SQL = load_queries("journal")
 EFFECT = "effect"
 EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
-"""What an effect of a step is called by whoever reads the journal."""
+"""The event name that a reader of the journal sees for an effect of this step."""
 
 
 class PostgresJournal:
@@ -36,11 +36,11 @@ class PostgresJournal:
             return Effect(EffectProgress.NEW, request, None)
         known = await (await connection_of(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
-            raise ClaimLost  # nothing was inserted, and nothing stood in the way: the claim does not hold
+            raise ClaimLost  # nothing was inserted and no row was in conflict: the claim's epoch is no longer the newest
         sealed_request, sealed_result = known
         first_request = keys.open(seal_label(claim.turn_id, step, index, "request"), sealed_request)
         if sealed_result is None:
-            # A fenced worker must not try again what its successor may be doing right now.
+            # A worker that has lost its claim must not repeat an effect that its successor may be running now.
             await self._hold(tx, claim)
             return Effect(EffectProgress.STARTED, first_request, None)
         return Effect(EffectProgress.DONE, first_request, keys.open(seal_label(claim.turn_id, step, index, "result"), sealed_result))
@@ -61,7 +61,7 @@ class PostgresJournal:
         return known is not None and known[1] is not None
 
     async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        types, facts = [type_ for type_, _ in events], [Jsonb(dict(said)) for _, said in events]
+        types, facts = [type_ for type_, _ in events], [Jsonb(dict(fields)) for _, fields in events]
         await connection_of(tx).execute(SQL["note"], {"turn_id": claim.turn_id, "attempt": claim.attempt, "types": types, "facts": facts})
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
@@ -73,10 +73,10 @@ class PostgresJournal:
             return None
         user_id, request, result = row
         keys = await self._keyring.of(tx, user_id)
-        asked = keys.open(seal_label(turn_id, step, index, "request"), request)
+        opened = keys.open(seal_label(turn_id, step, index, "request"), request)
         if result is None:
-            return Effect(EffectProgress.STARTED, asked, None)
-        return Effect(EffectProgress.DONE, asked, keys.open(seal_label(turn_id, step, index, "result"), result))
+            return Effect(EffectProgress.STARTED, opened, None)
+        return Effect(EffectProgress.DONE, opened, keys.open(seal_label(turn_id, step, index, "result"), result))
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
         rows = await (await connection_of(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()

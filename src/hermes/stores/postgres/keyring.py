@@ -1,4 +1,4 @@
-"""The data keys of users: made when somebody is met, unwrapped when something of theirs is read, gone when they are forgotten."""
+"""The data keys of users: made with the user, unwrapped when the user's data is read, deleted when the user is erased."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SQL = load_queries("users")
 
 
 class Keyring:
-    """Data keys, unwrapped and kept for a short while. Short, because another process may have forgotten the user meanwhile."""
+    """Data keys, unwrapped and cached for `keep_s`. A short time, because another process may have erased the user meanwhile."""
 
     def __init__(self, masters: MasterKeys, *, capacity: int = 10_000, keep_s: float = 30.0) -> None:
         self._masters = masters
@@ -26,18 +26,18 @@ class Keyring:
         self._owners: OrderedDict[UUID, UUID] = OrderedDict()
 
     async def make(self, tx: Transaction, user_id: UUID) -> None:
-        """Give a user a data key; for one who has some, a newer generation that seals from now on."""
+        """Give a user a data key. A user who has a key gets a newer generation, which seals from now on."""
         wrapped = self._masters.wrap(new_data_key(), user_id)
         self._known.pop(user_id, None)
         await connection_of(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
 
     def known(self, user_id: UUID) -> DataKeys | None:
-        """Return a user's keys if they were read a short while ago."""
+        """A user's keys if they are cached."""
         known = self._known.get(user_id)
         return known[1] if known is not None and time.monotonic() - known[0] < self._keep_s else None
 
     async def of(self, tx: Transaction, user_id: UUID) -> DataKeys:
-        """Return a user's keys. Raises Forgotten when there are none any more."""
+        """A user's keys. Raises UserErased if the user has none any more."""
         known = self.known(user_id)
         if known is not None:
             return known
@@ -47,14 +47,14 @@ class Keyring:
             raise UserErased
         keys = DataKeys({generation: self._masters.unwrap(WrappedKey(master, blob), user_id) for generation, master, blob in rows})
         if self._is_discarded(user_id):
-            return keys  # for whoever reads while the deletion is not committed yet, this once
+            return keys  # the deletion is not committed yet: return the keys, but do not cache them
         self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
-        self._forget_old()
+        self._drop_old()
         return keys
 
-    def _forget_old(self) -> None:
-        """Let go of the oldest keys: of those beyond the capacity, and of those that may not be used any more."""
+    def _drop_old(self) -> None:
+        """Drop the oldest keys from the cache: keys beyond the capacity, and keys older than `keep_s`."""
         while self._known:
             since, _ = next(iter(self._known.values()))
             if len(self._known) <= self._capacity and time.monotonic() - since < self._keep_s:
@@ -62,7 +62,7 @@ class Keyring:
             self._known.popitem(last=False)
 
     def owner_of(self, session_id: UUID) -> UUID | None:
-        """Whose keys seal a session, if that was noted here. It never changes."""
+        """The user whose keys seal a session, if `note_owner` was called for it. It never changes."""
         return self._owners.get(session_id)
 
     def note_owner(self, session_id: UUID, user_id: UUID) -> None:
@@ -71,7 +71,7 @@ class Keyring:
             self._owners.popitem(last=False)
 
     async def discard(self, tx: Transaction, user_id: UUID) -> None:
-        """Throw a user's keys away. What they sealed can never be read again."""
+        """Delete a user's keys. What they sealed can never be read again."""
         now = time.monotonic()
         self._discarded = {known: since for known, since in self._discarded.items() if now - since < self._keep_s}
         self._discarded[user_id] = now
@@ -83,12 +83,12 @@ class Keyring:
         return since is not None and time.monotonic() - since < self._keep_s
 
     async def missing_masters(self, tx: Transaction) -> list[str]:
-        """The names of master keys that wrap something here and are not among ours."""
+        """The names of master keys that wrap data keys in this database and are not configured."""
         rows = await (await connection_of(tx).execute(SQL["masters"])).fetchall()
         return [master for (master,) in rows if master not in self._masters.names]
 
     async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
-        """Wrap some data keys of older master keys with the current one; return how many. Ids and sealed rows stay as they are."""
+        """Wrap up to `limit` data keys of older master keys with the current one; return how many. Ids and sealed rows do not change."""
         current = self._masters.current
         rows = await (await connection_of(tx).execute(SQL["wrapped_otherwise"], {"master": current, "limit": limit})).fetchall()
         for user_id, generation, master, blob in rows:

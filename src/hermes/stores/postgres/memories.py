@@ -1,7 +1,7 @@
 """Facts, dreams and past messages on PostgreSQL.
 
-Values are sealed. Recall needs to compare without opening: vectors are compared by pgvector, and words by keyed digests of them, so that
-who reads the database can neither read a word nor test a guess, and a question opens ten rows instead of thousands."""
+Values are sealed. Recall compares rows without opening them: pgvector compares vectors, and keyed digests stand for words. So a reader of
+the database can neither read a word nor test a guess, and a recall opens ten rows instead of thousands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.inbox import decode_envelope
-from hermes.stores.postgres.inbox import seal_label as inbox_scope
+from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealError
@@ -45,7 +45,7 @@ SQL = load_queries("memories")
 TERM_BYTES = 8
 FIRST_ID = UUID(int=0)
 ROWS_PER_FETCH = 500
-"""Rows that are read without a pause."""
+"""Rows that are read before other tasks of the event loop get a turn."""
 
 
 class PostgresMemories:
@@ -74,17 +74,17 @@ class PostgresMemories:
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
     ) -> RecallCandidates:
         keys = await self._keyring.of(tx, user_id)
-        asked = {"user_id": user_id, "now": now, "model": None, "vector": None}
+        values = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
-            asked |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
-        cursor = await connection_of(tx).execute(SQL["candidates"], asked, binary=True)
+            values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
+        cursor = await connection_of(tx).execute(SQL["candidates"], values, binary=True)
         found: list[RecallCandidate] = []
         while rows := await cursor.fetchmany(ROWS_PER_FETCH):
             found += [
                 RecallCandidate(id_, None if distance is None else 1 - distance, unpack_terms(packed)) for id_, distance, packed in rows
             ]
             if len(rows) == ROWS_PER_FETCH:
-                await asyncio.sleep(0)  # reading thousands takes a while, and others want to go on
+                await asyncio.sleep(0)  # reading thousands of rows takes a while, and other tasks wait
         return RecallCandidates(unpack_terms(pack_terms(keys, user_id, terms)), found)
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
@@ -124,10 +124,10 @@ class PostgresMemories:
         self, tx: Transaction, user_id: UUID, turn_id: UUID | None, marks: Sequence[tuple[str | None, Sequence[str]]]
     ) -> None:
         keys = await self._keyring.of(tx, user_id)
-        asked = {"user_id": user_id, "turn_id": turn_id}
-        await connection_of(tx).execute(SQL["unmark"], asked)
+        row = {"user_id": user_id, "turn_id": turn_id}
+        await connection_of(tx).execute(SQL["delete_old_marks"], row)
         for key, terms in marks:
-            await connection_of(tx).execute(SQL["mark"], {**asked, "key": key, "terms": pack_terms(keys, user_id, terms)})
+            await connection_of(tx).execute(SQL["mark"], {**row, "key": key, "terms": pack_terms(keys, user_id, terms)})
 
     async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
         rows = await (await connection_of(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
@@ -141,7 +141,7 @@ class PostgresMemories:
         while True:
             rows = await (await connection_of(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
             found = [each for row in rows if (each := await self._unembedded(tx, *row)) is not None]
-            # A page of which nothing can be opened is not the end.
+            # Rows that cannot be opened are skipped: a page without one readable row is not the end.
             if found or len(rows) < limit:
                 return found
             last = rows[-1][0]
@@ -205,43 +205,43 @@ class PostgresDreams:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
         return await (await connection_of(tx).execute(SQL["review_dream"], row)).fetchone() is not None
 
-    async def _dreams(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> Sequence[Dream]:
-        keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
-        texts = open_texts(keys, wanted["user_id"], ((row[0], row[3]) for row in rows))
+    async def _dreams(self, tx: Transaction, query: str, values: dict[str, Any]) -> Sequence[Dream]:
+        keys = await self._keyring.of(tx, values["user_id"])
+        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
+        texts = open_texts(keys, values["user_id"], ((row[0], row[3]) for row in rows))
         return [read_dream(row, text) for row, text in zip(rows, texts, strict=True)]
 
 
 class PostgresPastMessages:
-    """The port PastMessages, out of the inbox: the user's own words as they came in."""
+    """The port PastMessages: the user's own messages, from the inbox."""
 
     def __init__(self, keyring: Keyring, *, idle_s: float = 43_200) -> None:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
-        wanted = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
-        return list(reversed(await self._messages(tx, "past_messages", wanted)))
+        values = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
+        return list(reversed(await self._messages(tx, "past_messages", values)))
 
     async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
         return await self._messages(tx, "recent_messages", {"user_id": user_id, "besides": besides or FIRST_ID, "limit": limit})
 
-    async def _messages(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> list[PastMessage]:
-        keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
+    async def _messages(self, tx: Transaction, query: str, values: dict[str, Any]) -> list[PastMessage]:
+        keys = await self._keyring.of(tx, values["user_id"])
+        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
         try:
-            texts = [decode_envelope(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
+            texts = [decode_envelope(keys.open(inbox_label(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:
             raise DataDamaged from error
         return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]
 
 
 def seal_text(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:
-    """Seal a text for its row. The row's id is inside: a value moved to another row of the same user is noticed."""
+    """Seal a text for its row. The row's id is sealed with it, so that a value moved to another row of the same user is noticed."""
     return keys.seal(seal_label(user_id), row_id.bytes + text.encode())
 
 
 def open_texts(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) -> list[str]:
-    """The texts of rows. One scope for all of a user's, so that thousands are opened in milliseconds. Raises Damaged."""
+    """The texts of rows. All rows of a user have one label, so that thousands are opened in milliseconds. Raises DataDamaged."""
     listed = list(rows)
     try:
         plain = keys.open_all(seal_label(user_id), [value for _, value in listed])
@@ -257,9 +257,9 @@ def seal_label(user_id: UUID) -> str:
 
 
 def pack_terms(keys: DataKeys, user_id: UUID, terms: Sequence[str]) -> bytes:
-    """The words of a text as keyed digests, in order; a word that comes twice is there twice."""
-    keyed: Callable[[str], bytes] = lambda term: keys.digest(f"{seal_label(user_id)}/terms", term.encode())[:TERM_BYTES]  # noqa: E731
-    return b"".join(map(keyed, terms))
+    """The words of a text as keyed digests, in order; a repeated word has a digest each time."""
+    digest: Callable[[str], bytes] = lambda term: keys.digest(f"{seal_label(user_id)}/terms", term.encode())[:TERM_BYTES]  # noqa: E731
+    return b"".join(map(digest, terms))
 
 
 def unpack_terms(terms: bytes | None) -> array[int]:
@@ -279,7 +279,7 @@ def vector_columns(embedding: Embedding | None) -> dict[str, Any]:
 
 
 def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
-    """A structural fact is found by its key alone, and is neither searched for nor compared."""
+    """The columns of a fact. A structural fact is found by its key alone, so it has no digest, terms or vector."""
     is_free = fact.key is None
     return {
         "id": fact.id,

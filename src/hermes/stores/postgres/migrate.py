@@ -1,7 +1,7 @@
-"""Bring a database to this version's schema: our migrations and those of the job queue, forward only, under one lock.
+"""Bring a database to this version's schema: the migrations of Hermes and of the job queue, forward only, under one lock.
 
-Any number of processes may start at once: the first one migrates, the others wait and find nothing to do. A migration and the note
-that it ran are one transaction, so a crash in between leaves the database at the last whole step."""
+Any number of processes may start at once: the first one migrates, the others wait and find nothing to do. A migration and its row in
+schema_migrations are one transaction, so a crash leaves the database at the last complete migration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SchemaRefused(PortError):
 
 
 class Migration(NamedTuple):
-    """One step of the schema. Its digest is remembered, so that a step that was changed afterwards is noticed."""
+    """One step of the schema. The database stores its digest, so that Hermes notices a file that was changed after it ran."""
 
     name: str
     sql: str
@@ -47,37 +47,36 @@ class Migration(NamedTuple):
 
 
 async def migrate(url: str, *, connect_timeout_s: float = 5.0) -> list[str]:
-    """Run what has not run yet; return the names. Raises SchemaRefused, or StoreUnavailable when the server cannot be reached."""
+    """Run the migrations that have not run yet; return their names. Raises SchemaRefused, or StoreUnavailable if the server cannot be
+    reached."""
     limit_s = max(1, round(connect_timeout_s))
     with translate_errors(), translate_permission_errors():
         async with await psycopg.AsyncConnection.connect(
             url, autocommit=True, application_name="hermes migrate", connect_timeout=limit_s
         ) as connection:
             await check_server(connection)
-            # Waits for as long as the process that got here first needs; it is released with the connection, however that ends.
+            # The second call waits as long as the first process needs. PostgreSQL releases the lock with the connection, however that ends.
             got = await (await connection.execute("select pg_try_advisory_lock(%s)", [LOCK_ID])).fetchone()
             if got != (True,):
                 log.info("waiting_for_migrations")
                 await connection.execute("select pg_advisory_lock(%s)", [LOCK_ID])
             await connection.execute(CREATE_MIGRATIONS_TABLE)
-            return [
-                *await run_queue_migrations(connection),
-                *await run_own_migrations(connection),
-            ]  # ours add an index to the queue's table
+            # The queue's migrations first: ours add an index to its table.
+            return [*await run_queue_migrations(connection), *await run_own_migrations(connection)]
 
 
 @contextmanager
 def translate_permission_errors() -> Iterator[None]:
-    """Say what a role lacks that may not make tables."""
+    """Tell the operator which rights the role lacks."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         reason = str(error).splitlines()[0]
-        raise SchemaRefused(f"{reason}; let this role make tables (grant create on schema public) and the extension vector") from error
+        raise SchemaRefused(f"{reason}; let this role create tables (grant create on schema public) and the extension vector") from error
 
 
 async def pending_migrations(connection: Connection) -> list[str]:
-    """Return the names of our migrations that have not run; for reports. Raises SchemaRefused as `migrate` does."""
+    """The names of Hermes's own migrations that have not run, for reports. Raises SchemaRefused as `migrate` does."""
     found = await (await connection.execute("select to_regclass('schema_migrations')")).fetchone()
     done = await applied_digests(connection) if found and found[0] else {}
     return [migration.name for migration in migrations_to_run(own_migrations(), done)]
@@ -99,7 +98,7 @@ async def run_own_migrations(connection: Connection) -> list[str]:
 
 
 async def run_queue_migrations(connection: Connection) -> list[str]:
-    """The job queue brings its own schema: whole the first time, step by step afterwards."""
+    """Run the job queue's own schema: the whole schema the first time, single migrations afterwards."""
     steps, done = queue_migrations(), await applied_digests(connection)
     if not any(step.name in done for step in steps):
         async with connection.transaction():
@@ -128,11 +127,12 @@ async def applied_digests(connection: Connection) -> dict[str, str]:
 
 
 def migrations_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migration]:
-    """Return what has not run, in order; refuse a database that has seen steps which this version does not know, or knows otherwise."""
+    """The migrations that have not run, in order. Raises SchemaRefused if the database ran a migration that this version does not have,
+    or has with another text."""
     names = {migration.name for migration in known}
     newer = sorted(name for name in done if name not in names and not name.startswith("queue/"))
     if newer:
-        raise SchemaRefused(f"the database was made by a newer Hermes ({newer[-1]}); upgrade this one")
+        raise SchemaRefused(f"the database was made by a newer Hermes ({newer[-1]}); upgrade this Hermes")
     changed = [migration.name for migration in known if done.get(migration.name, migration.digest) != migration.digest]
     if changed:
         raise SchemaRefused(f"the migration {changed[0]} is not the one that ran in this database; use the version of Hermes that made it")

@@ -1,4 +1,4 @@
-"""Calls of models on PostgreSQL, and the kill switch where it lasts."""
+"""Model calls on PostgreSQL, and the durable record of the kill switch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALL_FIELDS = tuple(
 
 
 class PostgresModelCalls:
-    """The port Calls."""
+    """The port ModelCalls."""
 
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
         return bool(await fetch_rows(tx, "add", as_row(call)))
@@ -52,7 +52,7 @@ class PostgresModelCalls:
 
 
 class PostgresKillSwitchRecords:
-    """The port Latches. That there is one at most, an index knows."""
+    """The port KillSwitchRecords. A unique index allows at most one record that is not released."""
 
     async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
         found = await fetch_rows(tx, "engaged", {})
@@ -61,16 +61,16 @@ class PostgresKillSwitchRecords:
     async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
         while True:
             await connection_of(tx).execute(SQL["engage"], {"by": by, "reason": reason})
-            latch = await self.engaged(tx)
-            if latch is not None:  # else somebody released, between these two lines, the one that stood in the way
-                return latch
+            record = await self.engaged(tx)
+            if record is not None:  # None: another process released the earlier record between these two statements
+                return record
 
     async def release(self, tx: Transaction, by: str) -> bool:
         return bool(await fetch_rows(tx, "release", {"by": by}))
 
 
 def as_row(call: ModelCall) -> dict[str, Any]:
-    """The call as the one value that its row is made of."""
+    """The call as one JSON value, from which the query makes its row."""
     row: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
     for name in ("id", "turn_id", "user_id", "session_id"):
         value = getattr(call, name)

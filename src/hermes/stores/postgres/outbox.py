@@ -1,4 +1,4 @@
-"""The outbox and the log of interactions on PostgreSQL; bodies sealed."""
+"""The outbox and the interactions on PostgreSQL; bodies are sealed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ WEEK_S = 7 * 86_400.0
 
 
 class PostgresOutbox:
-    """The port Outbox. A try that has not ended after `cut_off_s` was cut off: no sender works on one parcel for that long.
+    """The port Outbox. A try that has not ended after `cut_off_s` was cut off: no sender works on one message for that long.
 
-    `cap` is how many parcels of one account at one platform may wait to be tried again; `keep_dead_s`, how long dead letters are kept."""
+    `cap` is how many messages of one account at one platform may wait to be tried again; `keep_dead_s`, how long dead letters are kept."""
 
     def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0, cap: int = 5_000, keep_dead_s: float = WEEK_S) -> None:
         self._keyring, self._cut_off_s, self._cap = keyring, cut_off_s, cap
@@ -70,19 +70,19 @@ class PostgresOutbox:
         for part, body in enumerate(parts):
             values = {**row, **seal_body(keys, row["turn_id"], part, row["news"], body)}
             if await (await connection_of(tx).execute(SQL[query], values)).fetchone() is None:
-                return  # it was promised before
+                return  # an earlier call put it
 
     async def take_proactive(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         rows = await (await connection_of(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
-        return await self._opened(tx, sorted(rows))
+        return await self._open_messages(tx, sorted(rows))
 
     async def proactive_messages(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
-        wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
-        return await self._opened(tx, await (await connection_of(tx).execute(SQL["news"], wanted)).fetchall())
+        where = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
+        return await self._open_messages(tx, await (await connection_of(tx).execute(SQL["news"], where)).fetchall())
 
-    async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
+    async def _open_messages(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
         found = []
         for (turn_id, user_id, name), parts in groupby(rows, key=lambda row: row[1:4]):
             try:
@@ -96,28 +96,28 @@ class PostgresOutbox:
         return found
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
-        while (row := await (await connection_of(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
+        where = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
+        while (row := await (await connection_of(tx).execute(SQL["take"], where)).fetchone()) is not None:
             try:
-                return await self._parcel(tx, conversation_id, row)
+                return await self._read_message(tx, conversation_id, row)
             except (UserErased, SealBroken) as error:
-                # It would hold back for ever what is behind it.
+                # It would block all later messages of its conversation for ever.
                 reason = "its user was deleted" if isinstance(error, UserErased) else "what is stored of it is damaged"
                 log.warning("outbox_message_not_opened", turn_id=str(row[2]), reason=reason)
                 await connection_of(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
         return None
 
-    async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> OutboxMessage:
-        parcel_id, user_id, turn_id, seq, part, account, platform, channel_id, body, is_message, tries, doubts, news, failures, *more = row
+    async def _read_message(self, tx: Transaction, conversation_id: UUID, row: Any) -> OutboxMessage:
+        outbox_id, user_id, turn_id, seq, part, account, platform, channel_id, body, is_message, tries, doubts, news, failures, *more = row
         thread, reply_to, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
         keys = await self._keyring.of(tx, user_id)
         has_left = unreachable_since is not None and not (last_inbound_at is not None and last_inbound_at > unreachable_since)
         confirming = None
         if doubts:
-            where = ReceiptQuery(parcel_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
+            where = ReceiptQuery(outbox_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
             confirming = await find_confirmation(tx, where)
         return OutboxMessage(
-            *(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
+            *(outbox_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
             open_body(keys, turn_id, part, news, body, is_message=is_message),
             tries,
             doubts=doubts,
@@ -132,26 +132,26 @@ class PostgresOutbox:
             confirmed_by=confirming,
         )
 
-    async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
-        state, reason = sending.state, sending.reason
-        line: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
+    async def settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        state, reason = result.state, result.reason
+        account_row: dict[str, Any] = {"account": message.account, "platform": message.platform, "cap": self._cap}
         if state is not OutboxState.SENT:
-            await connection_of(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
-        if state is OutboxState.PENDING and await self._is_full(tx, line):
-            state, reason = OutboxState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
-        row = {**line, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
-        row |= {"retry_in_s": sending.retry_in_s, "failures": int(sending.is_failure), "doubts": int(sending.is_doubtful)}
-        row |= {"message_id": sending.message_id, "failed": ReceiptRank.FAILED}
+            await connection_of(tx).execute(SQL["hold_conversation"], {"conversation_id": message.conversation_id})
+        if state is OutboxState.PENDING and await self._is_full(tx, account_row):
+            state, reason = OutboxState.DEAD, f"{self._cap} other messages wait to be tried again; {reason}"
+        row = {**account_row, "id": message.id, "tries": message.tries, "state": state, "outcome": result.outcome, "reason": reason}
+        row |= {"retry_in_s": result.retry_in_s, "failures": int(result.is_failure), "doubts": int(result.is_doubtful)}
+        row |= {"message_id": result.message_id, "failed": ReceiptRank.FAILED}
         if await (await connection_of(tx).execute(SQL["settle"], row)).fetchone() is None:
             return None
-        if sending.outcome is SendOutcome.INVALID_RECIPIENT and state is OutboxState.DEAD:
-            gone = {"conversation_id": parcel.conversation_id, "taken_at": parcel.taken_at}
+        if result.outcome is SendOutcome.INVALID_RECIPIENT and state is OutboxState.DEAD:
+            gone = {"conversation_id": message.conversation_id, "taken_at": message.taken_at}
             await connection_of(tx).execute(SQL["mark_unreachable"], gone)
         return state
 
-    async def _is_full(self, tx: Transaction, line: dict[str, Any]) -> bool:
-        await connection_of(tx).execute(SQL["lock_line"], line)
-        row = await (await connection_of(tx).execute(SQL["is_full"], line)).fetchone()
+    async def _is_full(self, tx: Transaction, account_row: dict[str, Any]) -> bool:
+        await connection_of(tx).execute(SQL["lock_account"], account_row)
+        row = await (await connection_of(tx).execute(SQL["is_full"], account_row)).fetchone()
         return bool(row and row[0])
 
     async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:

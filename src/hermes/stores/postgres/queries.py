@@ -1,4 +1,4 @@
-"""Named SQL out of `.sql` files: a query is written once, under a name, where SQL is read best.
+"""Named SQL from `.sql` files: a query is written once, under a name, in a file that editors show as SQL.
 
 -- name: find_user
 select id from users where id = %(user_id)s
@@ -13,14 +13,14 @@ NAME_LINE = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 
 def load_queries(file: str) -> dict[str, bytes]:
-    """Return the queries of `sql/{file}.sql` by name, as bytes, which is what psycopg takes for text that is not a literal."""
+    """The queries of `sql/{file}.sql` by name, as bytes: psycopg's types accept str only as a literal."""
     return split_queries((resources.files(__package__) / "sql" / f"{file}.sql").read_text(encoding="utf-8"))
 
 
 def split_queries(text: str) -> dict[str, bytes]:
-    """Cut a file at its `-- name:` lines. What stands before the first one is a comment on the whole file."""
+    """Split a file at its `-- name:` lines. The text before the first one is a comment on the whole file."""
     _, *parts = NAME_LINE.split(text)
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
-        raise ValueError(f"a name is used twice: {', '.join(sorted({name for name in names if names.count(name) > 1}))}")
+        raise ValueError(f"two queries have one name: {', '.join(sorted({name for name in names if names.count(name) > 1}))}")
     return {name: body.strip().encode() for name, body in zip(names, bodies, strict=True)}

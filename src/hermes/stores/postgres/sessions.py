@@ -20,7 +20,7 @@ SQL = load_queries("sessions")
 
 
 class PostgresSessions:
-    """The port Sessions. The conversation's row is locked while its session is looked for, so that two callers make one."""
+    """The port Sessions. A caller that finds no session locks the conversation's row and looks again, so that two callers make one."""
 
     def __init__(self, keyring: Keyring, *, idle_s: float = 43_200) -> None:
         self._keyring, self._idle_s = keyring, idle_s
@@ -29,13 +29,12 @@ class PostgresSessions:
         session = await self.find_current(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
-        wanted = {"conversation_id": conversation_id}
-        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
+        where = {"conversation_id": conversation_id}
+        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], where)).fetchone()
         if conversation is None:
             raise NotFound(f"there is no conversation {conversation_id}")
-        session = await self.find_current(
-            tx, conversation_id, is_shared=is_shared
-        )  # another worker may have begun it while this one waited
+        # Another worker may have begun one while this one waited for the lock.
+        session = await self.find_current(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
         owner_id, account_id = conversation
@@ -43,8 +42,8 @@ class PostgresSessions:
             keys = await self._keyring.of(tx, owner_id)
         except UserErased:
             owner_id, keys = user_id, await self._keyring.of(tx, user_id)
-            await connection_of(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
-        row = await (await connection_of(tx).execute(SQL["newest"], wanted)).fetchone()
+            await connection_of(tx).execute(SQL["take_over"], {**where, "user_id": user_id})
+        row = await (await connection_of(tx).execute(SQL["newest"], where)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
         session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0, is_shared)
         values = {
@@ -62,15 +61,15 @@ class PostgresSessions:
         return session
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
-        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
-        row = await (await connection_of(tx).execute(SQL["go_on"], wanted)).fetchone()
+        where = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
+        row = await (await connection_of(tx).execute(SQL["find_current"], where)).fetchone()
         if row is None:
             return None
         session = Session(*row)
         try:
             await self._keyring.of(tx, session.user_id)
         except UserErased:
-            return None  # nobody can read it any more, so nobody can go on with it
+            return None  # its key is gone, so no worker can read or continue it
         self._keyring.note_owner(session.id, session.user_id)
         return session
 
@@ -80,21 +79,21 @@ class PostgresSessions:
             raise NotFound(f"there is no session {session_id}")
         return Session(*row)
 
-    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
-        if wanted.account is not None:
-            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
+    async def find(self, tx: Transaction, query: SessionQuery) -> Sequence[UUID]:
+        if query.account is not None:
+            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": query.account})).fetchone()
             if known is None:
-                raise NotFound(f"there is no account {wanted.account!r}")
-        among = {session_id for name in wanted.names for session_id in await self._named(tx, name)}
-        narrowed = {"among": list(among) if wanted.names else None, "since": wanted.since, "account": wanted.account}
-        return [session_id for (session_id,) in await (await connection_of(tx).execute(SQL["find"], narrowed)).fetchall()]
+                raise NotFound(f"there is no account {query.account!r}")
+        among = {session_id for name in query.names for session_id in await self._find_by_name(tx, name)}
+        limits = {"among": list(among) if query.names else None, "since": query.since, "account": query.account}
+        return [session_id for (session_id,) in await (await connection_of(tx).execute(SQL["find"], limits)).fetchall()]
 
-    async def _named(self, tx: Transaction, name: str) -> Sequence[UUID]:
-        """Return the sessions that a name stands for; raise NotThere if there is none."""
+    async def _find_by_name(self, tx: Transaction, name: str) -> Sequence[UUID]:
+        """The ids of the sessions that a name stands for. Raises NotFound if there is none."""
         as_id = None
         with suppress(ValueError):
             as_id = UUID(name)
-        rows = await (await connection_of(tx).execute(SQL["named"], {"name": name, "id": as_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["find_by_name"], {"name": name, "id": as_id})).fetchall()
         if not rows:
             raise NotFound(f"there is no conversation or session {name!r}")
         return [session_id for (session_id,) in rows]
@@ -104,14 +103,14 @@ class PostgresSessions:
         return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
-        # Sessions before their user, as a turn's end has it.
+        # Locks sessions before their user, as the end of a turn does.
         ended = await (await connection_of(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()
         await connection_of(tx).execute(SQL["show_from_now"], {"user_id": user_id})
         return [session_id for (session_id,) in ended]
 
     async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
         rows = await (await connection_of(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
-        return [UserNodes(session_id, *map(frozenset, named)) for session_id, *named in rows]
+        return [UserNodes(session_id, *map(frozenset, columns)) for session_id, *columns in rows]
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         await connection_of(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})

@@ -1,4 +1,4 @@
-"""What tools did, by turn and index, and what they offered, on PostgreSQL."""
+"""The effects of tools, by turn and index, and their offers, on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from hermes.stores.postgres.queries import load_queries
 
 SQL = load_queries("tool_effects")
 CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without letters and digits that look alike, so that a code survives being read aloud."""
+"""Without letters and digits that look alike, so that a user can read a code and type it correctly."""
 CODE_LENGTH = 6
 
 
 class PostgresEffectRecords:
-    """The port Outcomes. The row's key makes a second one wait for the first one's transaction, and then find it."""
+    """The port EffectRecords. The primary key makes a second `begin` of one effect wait for the first one's transaction, and then find
+    its row."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -32,7 +33,7 @@ class PostgresEffectRecords:
             return EffectRecord(is_new=True, text=None)
         known = await (await connection_of(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
-            raise NotFound(f"turn {user.turn_id} is another user's")
+            raise NotFound(f"turn {user.turn_id} belongs to another user")
         return EffectRecord(is_new=False, text=None if known[0] is None else keys.open(seal_label(user, index), known[0]).decode())
 
     async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
@@ -42,7 +43,7 @@ class PostgresEffectRecords:
 
 
 class PostgresOffers:
-    """The port Offers. Whoever takes an offer holds its row until the end of the transaction, so it is taken once."""
+    """The port Offers. `take` holds the row of the offer until the transaction ends, so an offer is taken once."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -64,7 +65,7 @@ class PostgresOffers:
             raise NotFound(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
         _, terms, is_same_turn, is_taken, is_old = found
         if is_same_turn:
-            raise NotFound(f"the user has not answered to offer {code} yet; ask them, and wait for their next message")
+            raise NotFound(f"the user has not answered offer {code} yet; ask them, and wait for their next message")
         if is_taken:
             raise NotFound(f"offer {code} was carried out before; do not repeat it")
         if is_old:
@@ -79,7 +80,7 @@ def seal_label(user: ToolUser, index: int) -> str:
 
 
 async def add_with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
-    """Add a row under a code that this user has not had. Of 700 million codes the first is free, unless somebody has very many."""
+    """Add a row under a code that this user has not had. Of 700 million codes the first try is free, unless a user has very many."""
     while True:
         code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         if await add(code):

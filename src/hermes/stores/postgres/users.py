@@ -19,7 +19,8 @@ from hermes.turn import Platform
 SQL = load_queries("users")
 SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 FORGET_QUERIES = (
-    # After `hold`. Conversations before what lies below them, as everywhere; and their user behind all of it, as the end of a turn has it.
+    # After `hold`. The order of locks is the usual one: conversations before the rows that belong to them, and the user's row last, as at
+    # the end of a turn.
     "forget_channels",
     "forget_conversations",
     "forget_event_keys",
@@ -43,7 +44,7 @@ LEAVE_QUERIES = (
 
 
 class PostgresUsers:
-    """The port People. Newcomers are met under a lock of their own address, so that two first messages make one user."""
+    """The port Users. A new user is created under a lock of their channel, so that two first messages make one user."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -51,20 +52,22 @@ class PostgresUsers:
     async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
     ) -> tuple[User, bool]:
-        user, is_new = await self._meet(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
+        user, is_new = await self._find_or_add(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
         if alias is not None:
             await connection_of(tx).execute(
                 SQL["also_known_as"], {**channel_columns(UserChannel(account, platform, alias)), "user_id": user.id}
             )
         return user, is_new
 
-    async def _meet(self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState) -> tuple[User, bool]:
+    async def _find_or_add(
+        self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState
+    ) -> tuple[User, bool]:
         address = channel_columns(UserChannel(account, platform, names[0]))
         known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
-        for name in sorted(names):  # in one order, so that nobody waits for somebody who waits for them
-            await connection_of(tx).execute(SQL["lock_newcomer"], channel_columns(UserChannel(account, platform, name)))
+        for name in sorted(names):  # in one order, so that two transactions never wait for each other
+            await connection_of(tx).execute(SQL["lock_new_channel"], channel_columns(UserChannel(account, platform, name)))
         for name in names:
             known = await self._user(tx, "find_by_channel", channel_columns(UserChannel(account, platform, name)))
             if known is not None:
@@ -75,10 +78,10 @@ class PostgresUsers:
         await connection_of(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})
         return user, True
 
-    async def create(self, tx: Transaction, newcomer: NewUser) -> User:
-        if newcomer.state not in SIGNUP_STATES:
-            raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
-        row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": check_language(newcomer.language)}
+    async def create(self, tx: Transaction, new_user: NewUser) -> User:
+        if new_user.state not in SIGNUP_STATES:
+            raise ValueError(f"a user who signs up is invited or active, not {new_user.state}")
+        row = {"id": new_user.id, "state": new_user.state, "tier": new_user.tier, "language": check_language(new_user.language)}
         return await self._add(tx, row)
 
     async def get(self, tx: Transaction, user_id: UUID) -> User:
@@ -109,7 +112,7 @@ class PostgresUsers:
     async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         await self._refuse_deleted(tx, user_id)
         address = {**channel_columns(channel), "user_id": user_id}
-        await connection_of(tx).execute(SQL["lock_newcomer"], address)
+        await connection_of(tx).execute(SQL["lock_new_channel"], address)
         held = await fetch_rows(tx, "lock_channel", address)
         if not held:
             await connection_of(tx).execute(SQL["add_account"], address)
@@ -118,14 +121,14 @@ class PostgresUsers:
         [[holder]] = held
         if holder == user_id:
             return LinkResult(is_new=False)
-        # A statement of its own: what was committed while we waited for the channel counts too.
+        # A statement of its own, so that it sees what other transactions committed while this one waited for the channel.
         [[state, is_paid, is_waiting, count]] = await fetch_rows(tx, "holder", {"holder": holder})
         if state != UserState.STRANGER:
             raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
         if is_paid:
-            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that stranger, {holder}")
         if is_waiting:
-            raise ChannelBusy(f"a message from {channel} waits for its answer; link it when that was given")
+            raise ChannelBusy(f"a message from {channel} waits for its answer; link the channel after the answer")
         await connection_of(tx).execute(SQL["move_channel"], address)
         if count > 1:
             return LinkResult(is_new=True)
@@ -154,7 +157,7 @@ class PostgresUsers:
         return UserDataCounts(**dict(zip(names, counts, strict=True)))
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
-        # Channels before conversations, as whoever takes a message in.
+        # Channels before conversations, in the same order as the intake of a message.
         for query in ("hold_channels", "fence"):
             await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
 
@@ -172,19 +175,19 @@ class PostgresUsers:
             await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
-        """Add a user with a key, or find the one who has that id."""
+        """Add a user with a data key, or return the user who has this id already."""
         user = await self._user(tx, "add_user", {**row, "referral_code": secrets.token_hex(5)})
         if user is None:
             return await self.get(tx, row["id"])
         await self._keyring.make(tx, user.id)
         return user
 
-    async def _user(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> User | None:
-        row = await (await connection_of(tx).execute(SQL[query], wanted)).fetchone()
+    async def _user(self, tx: Transaction, query: str, values: dict[str, Any]) -> User | None:
+        row = await (await connection_of(tx).execute(SQL[query], values)).fetchone()
         return None if row is None else as_user(row)
 
     async def _changes(self, tx: Transaction, query: str, values: dict[str, Any]) -> bool:
-        """Run an update of one user; whether it changed them. Raises NotThere and Forgotten."""
+        """Run an update of one user; return whether it changed the row. Raises NotFound, and UserErased for a deleted user."""
         if await fetch_rows(tx, query, values):
             return True
         await self._refuse_deleted(tx, values["user_id"])
@@ -200,12 +203,12 @@ async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> lis
 
 
 def channel_columns(channel: UserChannel) -> dict[str, str]:
-    """A channel's columns, and the name of the lock under which it begins."""
+    """A channel's columns, and the name of the lock under which its user is created."""
     return {
         "account": channel.account,
         "platform": channel.platform,
         "sender_id": channel.sender_id,
-        "newcomer": f"{channel.platform}/{channel.account}/{channel.sender_id}",
+        "lock_name": f"{channel.platform}/{channel.account}/{channel.sender_id}",
     }
 
 

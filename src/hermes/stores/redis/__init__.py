@@ -1,1 +1,1 @@
-"""Adapters of the ports on Redis or Valkey: what is there for speed, and can be rebuilt."""
+"""Adapters of the ports on Redis or Valkey: data that is kept there for speed and can be rebuilt."""

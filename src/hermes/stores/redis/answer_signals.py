@@ -1,8 +1,8 @@
-"""Bells between processes over Redis pub/sub: one channel for all turns, one connection per process that listens.
+"""Answer signals between processes over Redis pub/sub: one channel for all turns, one connection per process that listens.
 
-Every process hears every announcement, 32 characters each, and rings the bells that somebody here waits at. So listening asks nothing of
-Redis, and after a lost connection there is one subscription to renew, however many wait. Pub/sub knows no database numbers: two
-installations on one server hear each other, and ignore what they hear, because turn ids are unique."""
+Every process receives every announcement, 32 characters each, and fires the signals of its own waiting tasks. So a new listener sends
+nothing to Redis, and after a lost connection there is one subscription to renew, however many tasks wait. Pub/sub ignores database numbers:
+two installations on one server receive each other's announcements and ignore them, because turn ids are unique."""
 
 from __future__ import annotations
 
@@ -26,33 +26,34 @@ REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
 class RedisAnswerSignal:
-    """The port Bell. Rings that come between two waits are one ring."""
+    """The port AnswerSignal. Several announcements between two waits count as one."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._signalled = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._signalled.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._signalled.clear()
         return True
 
-    def strike(self) -> None:
-        """Ring it."""
-        self._rung.set()
+    def fire(self) -> None:
+        """Wake the waiting task."""
+        self._signalled.set()
 
 
 class RedisAnswerSignals:
-    """The port Replies. The first listener opens the connection; `aclose` ends it, and belongs before the client's own."""
+    """The port AnswerSignals. The first listener opens the connection; `aclose` closes it, and must be called before the client's own."""
 
-    def __init__(self, client: Redis, *, announce_timeout_s: float = 1.0, idle_s: float = 5.0, longest_pause_s: float = 5.0) -> None:
-        """`idle_s` is how long the connection may be silent before it is asked for a sign of life, and then before it counts as dead."""
+    def __init__(self, client: Redis, *, announce_timeout_s: float = 1.0, idle_s: float = 5.0, max_pause_s: float = 5.0) -> None:
+        """`idle_s` is how long the connection may be silent before it gets a ping, and then how long it may be silent before it counts as
+        dead."""
         self._client = client
-        self._announce_timeout_s, self._idle_s, self._longest_pause_s = announce_timeout_s, idle_s, longest_pause_s
-        self._bells: dict[UUID, set[RedisAnswerSignal]] = {}
+        self._announce_timeout_s, self._idle_s, self._max_pause_s = announce_timeout_s, idle_s, max_pause_s
+        self._signals: dict[UUID, set[RedisAnswerSignal]] = {}
         self._reader: asyncio.Task[None] | None = None
 
     async def announce(self, turn_id: UUID) -> None:
@@ -66,15 +67,15 @@ class RedisAnswerSignals:
     async def listen(self, turn_id: UUID) -> AsyncIterator[RedisAnswerSignal]:
         if self._reader is None:
             self._reader = asyncio.create_task(self._read(), name="replies")
-        bell = RedisAnswerSignal()
-        self._bells.setdefault(turn_id, set()).add(bell)
+        signal = RedisAnswerSignal()
+        self._signals.setdefault(turn_id, set()).add(signal)
         try:
-            yield bell
+            yield signal
         finally:
-            waiting = self._bells[turn_id]
-            waiting.discard(bell)
+            waiting = self._signals[turn_id]
+            waiting.discard(signal)
             if not waiting:
-                del self._bells[turn_id]
+                del self._signals[turn_id]
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -83,40 +84,40 @@ class RedisAnswerSignals:
             await end_tasks(reader)
 
     async def _read(self) -> None:
-        """Keep the subscription, for ever."""
+        """Keep the subscription until cancelled."""
         failures = 0
         while True:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=False) as channel:
                     await channel.subscribe(PUBSUB_CHANNEL)
                     stop_if_cancelled()
-                    async for heard in self._messages(channel):
-                        if heard["type"] == "subscribe":
+                    async for message in self._messages(channel):
+                        if message["type"] == "subscribe":
                             if failures:
                                 log.info("replies_heard_again", failures=failures)
                             failures = 0
-                            # What was announced while nobody could hear it is lost, so let everybody look for themselves.
-                            for turn_id in self._bells:
-                                self._strike(turn_id)
-                        elif heard["type"] == "message":
-                            self._strike(parse_turn_id(heard["data"]))
+                            # Announcements during the outage are lost, so every waiting task must look for its answer.
+                            for turn_id in self._signals:
+                                self._fire(turn_id)
+                        elif message["type"] == "message":
+                            self._fire(parse_turn_id(message["data"]))
             except REDIS_ERRORS as error:
                 failures += 1
                 if failures == 1:
                     log.warning("replies_not_heard", error=type(error).__name__)
             stop_if_cancelled()
-            # Full jitter: after a restart of Redis every process comes back at once.
-            await asyncio.sleep(random.uniform(0, min(self._longest_pause_s, 0.1 * 2**failures)))  # noqa: S311  # no secret
+            # Full jitter: after a restart of Redis every process connects at once.
+            await asyncio.sleep(random.uniform(0, min(self._max_pause_s, 0.1 * 2**failures)))  # noqa: S311  # no secret
 
     async def _messages(self, channel: Any) -> AsyncIterator[dict[str, Any]]:
-        """All that comes over the connection; raises TimeoutError when it does not even answer a ping."""
+        """All messages of the connection. Raises TimeoutError if it does not answer a ping."""
         is_asked = False
         while True:
-            heard = await channel.get_message(timeout=self._idle_s)
+            message = await channel.get_message(timeout=self._idle_s)
             stop_if_cancelled()
-            if heard is not None:
+            if message is not None:
                 is_asked = False
-                yield heard
+                yield message
             elif is_asked:
                 raise TimeoutError
             else:
@@ -124,13 +125,13 @@ class RedisAnswerSignals:
                 stop_if_cancelled()
                 is_asked = True
 
-    def _strike(self, turn_id: UUID | None) -> None:
-        for bell in self._bells.get(turn_id, ()) if turn_id else ():
-            bell.strike()
+    def _fire(self, turn_id: UUID | None) -> None:
+        for signal in self._signals.get(turn_id, ()) if turn_id else ():
+            signal.fire()
 
 
 def parse_turn_id(data: bytes | str) -> UUID | None:
-    """Read an announcement; None for what is none."""
+    """The turn id of an announcement; None if the data is no turn id."""
     try:
         return UUID(data.decode() if isinstance(data, bytes) else data)
     except ValueError:

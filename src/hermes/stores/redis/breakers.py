@@ -1,7 +1,8 @@
-"""Breakers in Redis: one small value per line, changed by whoever read it last, so that all processes share one state and one probe.
+"""Breakers in Redis: one small value per channel account. A process changes it only if it read the latest one, so that all processes share
+one state and one probe.
 
-The rules are those of `hermes.delivery.breaker`. A closed breaker without failures is no key at all: then a send costs one read before it
-and one delete after it."""
+The rules are in `hermes.delivery.breaker`. A closed breaker without failures has no key: then a send costs one read before it and one
+delete after it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 T = TypeVar("T")
 
 MAX_TRIES = 50
-"""How often somebody else may be quicker. Then one failure more or less makes no difference."""
+"""How often another process may change the value first. After so many changes, one failure more or less makes no difference."""
 
 SWAP_SCRIPT = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
@@ -39,7 +40,7 @@ class RedisBreakers:
     def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = DEFAULT_LIMITS) -> None:
         self._redis, self._clock, self._limits = redis, clock, limits
         self._swap = redis.register_script(SWAP_SCRIPT)
-        self._is_blind = False
+        self._is_down = False
 
     async def admit(self, line: ChannelName) -> Admission:
         return await self._change(line, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
@@ -48,9 +49,9 @@ class RedisBreakers:
         try:
             before = decode_breaker(await self._redis.getdel(breaker_key(line)))
         except REDIS_ERRORS as error:
-            self._see(error)
+            self._note_outage(error)
             return None
-        self._see(None)
+        self._note_outage(None)
         return rules.record_success(before)[1]
 
     async def record_failure(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
@@ -65,7 +66,7 @@ class RedisBreakers:
         return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
 
     async def _change(self, line: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
-        """Change a line's state as nobody else can in between; None without Redis."""
+        """Change the state of a channel account atomically. None if Redis cannot be reached, or after MAX_TRIES."""
         key, keep_ms = breaker_key(line), round(self._limits.keep_s * 1_000)
         try:
             for _ in range(MAX_TRIES):
@@ -73,21 +74,21 @@ class RedisBreakers:
                 before = decode_breaker(stored)
                 after, result = change(before, self._clock.now().timestamp())
                 if after == before or await self._swap(keys=[key], args=[stored, encode_breaker(after), keep_ms]):
-                    self._see(None)
+                    self._note_outage(None)
                     return result
         except REDIS_ERRORS as error:
-            self._see(error)
+            self._note_outage(error)
             return None
         log.warning("breaker_contended", platform=str(line.platform), account=line.account)
         return None
 
-    def _see(self, error: Exception | None) -> None:
-        """Say once that no breaker works, and once that they do again."""
-        if error is not None and not self._is_blind:
+    def _note_outage(self, error: Exception | None) -> None:
+        """Log once that no breaker works, and once that they work again."""
+        if error is not None and not self._is_down:
             log.warning("breakers_not_seen", error=type(error).__name__)
-        elif error is None and self._is_blind:
+        elif error is None and self._is_down:
             log.info("breakers_seen_again")
-        self._is_blind = error is not None
+        self._is_down = error is not None
 
 
 def breaker_key(line: ChannelName) -> str:
@@ -95,7 +96,7 @@ def breaker_key(line: ChannelName) -> str:
 
 
 def decode_breaker(stored: bytes | str | None) -> Breaker:
-    """A state as it was written; what is none is a closed one."""
+    """The state that was stored; a closed breaker if there is none, or if it cannot be read."""
     if not stored:
         return CLOSED
     try:

@@ -1,21 +1,21 @@
--- Budgets of users and the spend of the platform. What stands before the first name goes in front of every script.
+-- Budgets of users and the global spend. The text before the first name is put in front of every script.
 --
---   hermes:budgets:generation                  {run of the server}:{random}. Counters of another generation are not believed.
+--   hermes:budgets:generation                  {run of the server}:{random}. Counters of another generation are not used.
 --   hermes:budgets:{user}:2026-11              a user's month: generation, used, held; used:15, held:15, micro_usd:15 for a day of it;
---                                              alerted:month:80, alerted:15:80, … once a person was told
---   hermes:budgets:{user}:2026-11:leases       what is reserved, by when it runs out in ms: {hold}:{day}:{tokens}
+--                                              alerted:month:80, alerted:15:80, … once the operator was alerted
+--   hermes:budgets:{user}:2026-11:leases       reservations by the time when they end in ms: {hold}:{day}:{tokens}
 --   hermes:budgets:{user}:2026-11-15:settled   the holds of that day that are settled
---   agnt:global_spend:2026-11-15               micro-dollars of the platform
+--   agnt:global_spend:2026-11-15               the global spend in micro-dollars
 --   hermes:budgets:global:2026-11-15           generation and alerted:… of that counter; …:counted the calls that a rebuild found in SQL
---   …:rebuild                                  held by the one process that rebuilds
+--   …:rebuild                                  held by the process that rebuilds
 --
--- Absence of a counter never means zero, it means: rebuild. Amounts travel as the strings they came as, since a number of Lua that is
--- handed to a command is rounded to 14 digits; comparisons are of whole numbers below 2^53, and exact.
+-- A missing counter never means zero, it means: rebuild. Amounts are passed on as the strings they came as, because Lua rounds a number that
+-- it gives to a command to 14 digits; comparisons are of whole numbers below 2^53, and exact.
 
 local GENERATION = KEYS[1]
 
--- A server that was restarted from its disk, or replaced by its replica, has counters that look sound and may be old. It has another
--- run id, too; where the server does not tell it (an ACL), only a loss of everything is noticed.
+-- A server that was restarted from its disk, or replaced by its replica, has counters that look right and may be old. Its run id is a new
+-- one; if an ACL hides the run id, only a loss of all keys is noticed.
 local function run_of_server()
     local info = redis.pcall('INFO', 'server')
     return type(info) == 'string' and info:match('run_id:(%x+)') or ''
@@ -59,7 +59,7 @@ local function expire(month, leases, now)
     end
 end
 
--- Which thresholds are passed for the first time: adds {label, percent} for each.
+-- Finds the thresholds that are passed for the first time, and adds {label, percent} for each.
 local function pass(hash, label, used, limit, passed)
     for _, percent in ipairs({80, 100}) do
         if limit > 0 and used * 100 >= limit * percent and redis.call('HSETNX', hash, 'alerted:' .. label .. ':' .. percent, 1) == 1 then
@@ -78,10 +78,10 @@ if not is_current(month) then
 end
 expire(month, leases, now)
 if redis.call('ZSCORE', leases, lease) then
-    return {'reserved'} -- by an earlier try, whose answer was late
+    return {'reserved'} -- by an earlier try, whose reply came too late
 end
 if redis.call('SISMEMBER', settled, lease:match('^%x+')) == 1 then
-    return {'given up'} -- this try comes late, and nobody waits for its answer
+    return {'given up'} -- this try comes too late: its caller no longer waits
 end
 local used = redis.call('HMGET', month, 'used', 'held', 'used:' .. day, 'held:' .. day)
 if number(used[1]) + number(used[2]) + tonumber(tokens) > tonumber(month_limit) then
@@ -105,7 +105,7 @@ if not is_current(month) then
 end
 give_back(month, leases, lease)
 if redis.call('SADD', settled, hold) == 0 then
-    tokens, micro_usd = '0', '0' -- settled before, or found in SQL by a rebuild; then nobody has looked at the thresholds yet
+    tokens, micro_usd = '0', '0' -- settled before, or found in SQL by a rebuild; after a rebuild the thresholds are not checked yet
 end
 redis.call('EXPIRE', settled, ttl)
 local passed = {'settled'}
@@ -147,7 +147,7 @@ end
 local month, leases, rebuild = KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, settled_ttl, counted = ARGV[1], ARGV[2], ARGV[3], cjson.decode(ARGV[4])
 if redis.call('GET', rebuild) ~= token then
-    return 0 -- it took too long: somebody else rebuilds, or did, or all was lost again
+    return 0 -- it took too long: another process rebuilds or has rebuilt, or all keys were lost again
 end
 redis.call('DEL', rebuild, month)
 redis.call('HSET', month, 'generation', start_generation(token), 'used', counted.used)
@@ -204,7 +204,7 @@ if redis.call('GET', rebuild) ~= token then
     return 0
 end
 redis.call('DEL', rebuild, counted)
--- Somebody may have set the ceiling by hand. A rebuild does not release it.
+-- The operator may have set the ceiling by hand. A rebuild does not release it.
 if number(redis.call('GET', counter)) >= tonumber(ceiling) then
     micro_usd = ceiling
 end
@@ -225,6 +225,6 @@ else
     redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2])
 end
 
--- name: forget
+-- name: delete_keys
 -- KEYS generation key…
 redis.call('DEL', unpack(KEYS, 2))

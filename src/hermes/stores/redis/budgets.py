@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 class BudgetCharge(NamedTuple):
-    """What a hold is settled with."""
+    """The tokens and the cost that settle a hold."""
 
     hold: BudgetHold
     tokens: int
@@ -53,7 +53,7 @@ class BudgetCharge(NamedTuple):
 
 
 class RedisBudgets:
-    """The port Budgets. `redis` gives bytes, has short timeouts and repeats nothing by itself. `aclose` belongs before the client's own."""
+    """The port Budgets. `redis` returns bytes, has short timeouts and does not retry by itself. Call `aclose` before the client's own."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class RedisBudgets:
         batch: ScriptBatch | None = None,
         wait_s: float = 1.0,
         owed_max: int = 10_000,
-        longest_pause_s: float = 5.0,
+        max_pause_s: float = 5.0,
     ) -> None:
-        """`wait_s` is how long a reservation is tried while Redis does not answer, and how long a call waits for counters that another
-        process rebuilds; `owed_max` how many charges are kept at most."""
+        """`wait_s` is how long `reserve` tries while Redis does not answer, and how long a call waits for counters that another process
+        rebuilds; `owed_max` is how many charges this process keeps at most while Redis is away."""
         self._counters, self._wait_s = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s), wait_s
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
-        self._owed_max, self._longest_pause_s = owed_max, longest_pause_s
+        self._owed_max, self._max_pause_s = owed_max, max_pause_s
         self._open: dict[UUID, BudgetHold] = {}
         self._owed: dict[UUID, BudgetCharge] = {}
         self._replayer: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class RedisBudgets:
         limits = (tokens, day_limit, month_limit)
         args = (to_ms(now), hold.day.day, lease_member(hold), *limits, to_ms(hold.expires_at), counter_ttl_s(next_month(hold.day), now))
         try:
-            outcome, tries = await self._answer_to(hold, args)
+            outcome, tries = await self._try_to_reserve(hold, args)
         except (StoreUnavailable, asyncio.CancelledError):
             self._give_up(hold)
             raise
@@ -113,7 +113,7 @@ class RedisBudgets:
             log.warning("charge_kept_for_later", hold_id=str(hold.id), tokens=tokens, micro_usd=micro_usd, error=str(error))
             self._owe(charge)
         except asyncio.CancelledError:
-            self._owe(charge)  # who is cancelled has still used what was used
+            self._owe(charge)  # a cancelled caller has still used the tokens
             raise
 
     async def release(self, hold: BudgetHold) -> None:
@@ -138,15 +138,15 @@ class RedisBudgets:
         return len(self._owed)
 
     async def aclose(self) -> None:
-        """Stop sending charges. What is still owed stays in SQL alone."""
+        """Stop sending charges. Charges that are still owed are only in SQL then."""
         if self._replayer is not None:
             replayer, self._replayer = self._replayer, None
             await end_tasks(replayer)
 
-    async def _answer_to(self, hold: BudgetHold, args: Sequence[Any]) -> tuple[bytes, int]:
-        """Try to reserve until Redis answers, or `wait_s` have passed: what it says, and at which try. Raises StoreUnavailable.
+    async def _try_to_reserve(self, hold: BudgetHold, args: Sequence[Any]) -> tuple[bytes, int]:
+        """Try to reserve until Redis answers or `wait_s` have passed; return its answer and the number of tries. Raises StoreUnavailable.
 
-        At least twice: on a busy machine the time may pass while this process is not let run. No try reserves what another one did."""
+        Tries at least twice: on a busy machine the time may pass while this process does not run. All tries together reserve once."""
         give_up_at = time.monotonic() + self._wait_s
         with translate_redis_errors():
             for tries in itertools.count(1):
@@ -161,13 +161,13 @@ class RedisBudgets:
         raise AssertionError
 
     def _give_up(self, hold: BudgetHold) -> None:
-        """Settle a hold with nothing as soon as Redis can be reached: a try that is still on its way would reserve for its whole lease."""
+        """Settle a hold with zero as soon as Redis can be reached: a late try would otherwise reserve tokens for its whole lease."""
         self._owe(BudgetCharge(hold, 0, 0))
 
     def _remember(self, hold: BudgetHold, now: datetime) -> None:
-        """Keep a hold as long as its lease, so that it can be reserved again if Redis loses it meanwhile."""
+        """Keep a hold until its lease ends, so that it can be reserved again if Redis loses it meanwhile."""
         self._open[hold.id] = hold
-        for oldest in tuple(itertools.islice(self._open.values(), 2)):  # two out for one in: those of callers that died do not pile up
+        for oldest in tuple(itertools.islice(self._open.values(), 2)):  # two out for one in: holds of dead callers do not pile up
             if oldest.expires_at <= now:
                 del self._open[oldest.id]
 
@@ -176,7 +176,7 @@ class RedisBudgets:
         now = self._clock.now().astimezone(UTC)
         if hold.day + timedelta(days=KEEP_DAYS) <= now.date():
             log.warning("charge_dropped", hold_id=str(hold.id), tokens=tokens, day=hold.day.isoformat())
-            return  # nobody knows any more whether it was settled before
+            return  # Redis no longer knows whether it was settled before
         args = (
             *(hold.day.day, hold.id.hex, lease_member(hold), tokens, micro_usd, hold.day_limit, hold.month_limit),
             counter_ttl_s(next_day(hold.day), now),
@@ -194,9 +194,9 @@ class RedisBudgets:
             self._alerts.alert("budget_threshold", **facts)
 
     async def _run_script(self, script: str, user_id: UUID, day: date, args: Sequence[Any]) -> list[Any]:
-        """Run a script on a user's month, which is rebuilt first where Redis does not have it."""
+        """Run a script on a user's month. If Redis does not have the month, it is rebuilt first."""
         keys = [*user_keys(user_id, day), settled_key(user_id, day)]
-        return await self._counters.counted(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
+        return await self._counters.run_or_rebuild(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
 
     async def _rebuild(self, user_id: UUID, day: date, lock: str, token: str) -> None:
         now = self._clock.now()
@@ -205,7 +205,7 @@ class RedisBudgets:
         async with self._transactions.begin() as tx:
             days = await self._calls.by_day(tx, user_id, since=since, until=until, ids_since=ids_since)
         recent = [found for found in days if found.day >= ids_since]
-        # Calls that are under way have no row yet, and only their own process knows of them; those of others count when they settle.
+        # Calls that are running have no row yet, and only their own process knows them; those of other processes count when they settle.
         mine = [hold for hold in self._open.values() if (hold.user_id, hold.day.replace(day=1)) == (user_id, since)]
         counted = {
             "used": str(sum(found.totals.tokens for found in days)),
@@ -220,7 +220,7 @@ class RedisBudgets:
 
     def _owe(self, charge: BudgetCharge) -> None:
         if not charge.tokens and len(self._owed) >= self._owed_max // 2:
-            return  # its lease runs out by itself, and the room is for charges
+            return  # its lease ends by itself, and the places are for charges
         if len(self._owed) >= self._owed_max:
             dropped = self._owed.pop(next(iter(self._owed)))
             log.warning("charge_dropped", hold_id=str(dropped.hold.id), tokens=dropped.tokens, owed=len(self._owed))
@@ -229,7 +229,7 @@ class RedisBudgets:
             self._replayer = asyncio.create_task(self._replay(), name="budgets")
 
     async def _replay(self) -> None:
-        """Send what is owed, oldest first, until nothing is."""
+        """Send the owed charges, oldest first, until none is left."""
         failures = 0
         while self._owed:
             charge = next(iter(self._owed.values()))
@@ -237,8 +237,8 @@ class RedisBudgets:
                 await self._charge(charge)
             except StoreUnavailable:
                 failures += 1
-                # Full jitter: when Redis is back, every process has something to send.
-                await asyncio.sleep(random.uniform(0, min(self._longest_pause_s, 0.05 * 2 ** min(failures, 10))))  # noqa: S311  # no secret
+                # Full jitter: when Redis is back, every process has charges to send.
+                await asyncio.sleep(random.uniform(0, min(self._max_pause_s, 0.05 * 2 ** min(failures, 10))))  # noqa: S311  # no secret
             else:
                 failures = 0
                 self._owed.pop(charge.hold.id, None)

@@ -20,7 +20,7 @@ CACHE_ERRORS = (RedisError, OSError, TimeoutError, UserErased, StoreUnavailable,
 
 
 class RedisAnswerCache:
-    """The port Cache."""
+    """The port AnswerCache."""
 
     def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
         self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
@@ -40,7 +40,7 @@ class RedisAnswerCache:
             log.info("cache_not_written", error=type(error).__name__)
 
     async def _tokens(self, user_id: UUID, key: str) -> FernetCipher:
-        """The key is part of the scope: a token moved to another question does not open."""
+        """The key is part of the label: a token moved to another question does not open."""
         known = self._keyring.known(user_id)
         if known is None:
             async with self._transactions.begin() as tx:

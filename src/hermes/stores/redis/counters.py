@@ -1,8 +1,8 @@
-"""The counters of budgets and spend in Redis: scripts that change them, and what to do when they are gone.
+"""The counters of budgets and spend in Redis: the scripts that change them, and how lost counters are rebuilt.
 
-The scripts stand in `budgets.lua`, with the keys they use. They touch several keys at once, so this needs one server, not a cluster; and
-one that evicts nothing would be best, although an evicted counter is only rebuilt. Time comes from the clock that is passed in: the
-server's own plays no part but for the expiry of keys, long after they are needed."""
+The scripts are in `budgets.lua`, with the keys they use. They use several keys at once, so they need one server, not a cluster. The server
+should evict nothing, although an evicted counter is only rebuilt. Time comes from the clock that is passed in: the server's own clock only
+expires keys, long after they are needed."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ from hermes.stores.redis.script_batch import ScriptBatch
 
 GENERATION_KEY = "hermes:budgets:generation"
 KILL_SWITCH_MICRO_USD = 999_999 * 1_000_000
-"""What the kill switch sets the platform's counter to."""
+"""The value to which the kill switch sets the global counter."""
 
 KEEP_DAYS = 3
-"""How long counters outlive their window, and settled holds their day: a charge that comes later than that is only in SQL."""
+"""How long counters outlive their window, and settled holds their day: a charge that comes later is only in SQL."""
 RECENT_S = 300.0
-"""The calls whose money may still be on its way to the counter when that is rebuilt."""
+"""During a rebuild, the cost of calls that are younger than this may not have reached the counter yet."""
 REBUILD_LOCK_MS = 5_000
 REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
 class BudgetCounters:
-    """The scripts, and the way to run one whose counters may be gone."""
+    """Runs the scripts, and rebuilds counters that are gone."""
 
     def __init__(self, batch: ScriptBatch, redis: Redis, wait_s: float) -> None:
-        """`batch` may be shared with others on the same Redis: then their scripts travel together."""
+        """`batch` may be shared with other users of the same Redis: then their scripts go in the same round trips."""
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
         self._batch, self._wait_s = batch, wait_s
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run a script. Raises one of UNREACHABLE."""
+        """Run a script. Raises one of REDIS_ERRORS."""
         return await self._batch.run(self._scripts[name], keys, args)
 
-    async def counted(
+    async def run_or_rebuild(
         self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]
     ) -> list[Any]:
-        """Run a script that says `rebuild` when its counters (the hash `of`) are gone; then one process does, and all others wait for it.
+        """Run a script that returns `rebuild` if its counters (the hash `of`) are gone; then one process rebuilds them and the others wait.
 
-        Raises StoreUnavailable when that takes too long."""
+        Raises StoreUnavailable if that takes too long."""
         give_up, lock = time.monotonic() + self._wait_s, f"{of}:rebuild"
         while (reply := await self.run(name, keys, args))[0] == b"rebuild":
             if time.monotonic() > give_up:
@@ -68,7 +68,7 @@ class BudgetCounters:
                     await rebuild(lock, token)
                 except BaseException:
                     with suppress(*REDIS_ERRORS):
-                        await self.run("unlock", [GENERATION_KEY, lock], [token])  # whoever waits may be luckier
+                        await self.run("unlock", [GENERATION_KEY, lock], [token])  # a waiting process may succeed
                     raise
             elif turn == b"busy":
                 await asyncio.sleep(random.uniform(0.002, 0.01))  # noqa: S311  # no secret
@@ -76,9 +76,9 @@ class BudgetCounters:
 
 
 async def is_first_alert(transactions: Transactions, calls: ModelCalls, subject: str, period: str, percent: int) -> bool:
-    """Whether a person was not told of this threshold before, as SQL remembers it: the flag in Redis may have been lost.
+    """Whether the operator was not alerted to this threshold before. SQL decides, because the flag in Redis may have been lost.
 
-    Rather twice than never: True where SQL cannot say."""
+    True if SQL cannot be reached: better two alerts than none."""
     try:
         async with transactions.begin() as tx:
             return await calls.note_alert(tx, subject, period, percent)
@@ -87,7 +87,7 @@ async def is_first_alert(transactions: Transactions, calls: ModelCalls, subject:
 
 
 def split_scripts(text: str) -> dict[str, str]:
-    """Cut a file of scripts at its `-- name:` lines; what stands before the first one goes in front of each."""
+    """Split a file of scripts at its `-- name:` lines; the text before the first one is put in front of each script."""
     shared, *parts = re.split(r"^-- name: ([a-z_]+)$", text, flags=re.MULTILINE)
     return {name: shared + body for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -122,7 +122,7 @@ def next_month(day: date) -> date:
 
 
 def midnight(day: date) -> datetime:
-    """When a day begins."""
+    """The time when a day begins, in UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -131,7 +131,8 @@ def to_ms(moment: datetime) -> int:
 
 
 def counter_ttl_s(end: date, now: datetime) -> int:
-    """How long to keep what belongs to a window that ends with this day. From now on, for the server may go by another clock."""
+    """How long to keep the keys of a window that ends at the beginning of `end`. In seconds from now, because the server's clock may be
+    another one."""
     return max(1, round((midnight(end) - now).total_seconds())) + KEEP_DAYS * 86_400
 
 
@@ -143,7 +144,7 @@ def check_amount(amount: object, *, least: int = 0) -> int:
 
 @contextmanager
 def translate_redis_errors() -> Iterator[None]:
-    """Attribute a lost connection to the store."""
+    """Raise StoreUnavailable in place of Redis errors."""
     try:
         yield
     except REDIS_ERRORS as error:

@@ -1,4 +1,4 @@
-"""What the whole platform spends in a day, in Redis, and the latch that stops it, in SQL."""
+"""The global spend of a day, counted in Redis, and the kill switch, recorded in SQL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ log = structlog.get_logger()
 
 
 class RedisGlobalSpend:
-    """The port Spend. The latch is in SQL, read again at most every `poll_s`; the counter at its ceiling makes others look at once."""
+    """The port GlobalSpend. The kill switch record is in SQL, and is read at most every `poll_s`; a counter at KILL_SWITCH_MICRO_USD makes
+    other processes read it at once."""
 
     def __init__(
         self,
@@ -55,17 +56,17 @@ class RedisGlobalSpend:
         poll_s: float = 1.0,
         wait_s: float = 0.25,
     ) -> None:
-        """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without."""
+        """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without the counter."""
         self._counters = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s)
         self._transactions, self._calls, self._latches = transactions, calls, latches
         self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
         self._latch: KillSwitchRecord | None = None
         self._unsaved: KillSwitchRecord | None = None
-        self._looked_at: float | None = None
-        self._looking = asyncio.Lock()
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
         self._changes = 0
-        self._behind: set[date] = set()
-        self._is_blind = False
+        self._missed_days: set[date] = set()
+        self._is_down = False
 
     async def admit(self, cap_micro_usd: int | None) -> None:
         if await self.kill_switch_record() is not None:
@@ -74,13 +75,13 @@ class RedisGlobalSpend:
         try:
             spent, *passed = await self._run_script("admit", day, [0 if cap_micro_usd is None else check_amount(cap_micro_usd)])
         except (StoreUnavailable, *REDIS_ERRORS) as error:
-            self._see(error)
+            self._note_outage(error)
             return
-        self._see(None)
+        self._note_outage(None)
         for percent in passed[1::2]:
             await self._warn(day, percent, int(spent), cap_micro_usd)
         if int(spent) >= KILL_SWITCH_MICRO_USD:
-            await self._look(not_before=time.monotonic())
+            await self._read_record(not_before=time.monotonic())
             raise CallsPaused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
         if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
             raise CallsPaused(PauseReason.CAP, midnight(next_day(day)))
@@ -91,11 +92,11 @@ class RedisGlobalSpend:
         try:
             await self._run_script("add", day or today, args)
         except (StoreUnavailable, *REDIS_ERRORS) as error:
-            self._behind = {late for late in self._behind if late >= today - timedelta(days=1)} | {day or today}
-            self._see(error)
+            self._missed_days = {late for late in self._missed_days if late >= today - timedelta(days=1)} | {day or today}
+            self._note_outage(error)
 
     async def kill_switch(self, reason: str, by: str) -> None:
-        # Also where a latch is known already: it may have been released a moment ago, elsewhere.
+        # Also if a record is known already: another process may have released it a moment ago.
         self._unsaved = KillSwitchRecord(self._clock.now(), by, reason)
         self._latch = self._latch or self._unsaved
         self._changes += 1
@@ -104,7 +105,7 @@ class RedisGlobalSpend:
         try:
             await self._counters.run("kill", global_keys(day)[:2], [KILL_SWITCH_MICRO_USD, self._kept_s(day)])
         except REDIS_ERRORS as error:
-            log.warning("kill_switch_not_in_redis", error=type(error).__name__)  # the latch holds without it
+            log.warning("kill_switch_not_in_redis", error=type(error).__name__)  # the record in SQL is enough
         await self._save()
 
     async def release(self, by: str) -> None:
@@ -114,20 +115,21 @@ class RedisGlobalSpend:
         self._changes += 1
         log.warning("kill_switch_released", by=by)
         _, counter, state, *_ = global_keys(self._today())
-        with translate_redis_errors():  # the lock, too: who is rebuilding right now may have read the latch before
-            await self._counters.run("forget", [GENERATION_KEY, state, counter, f"{state}:rebuild"], [])
+        with translate_redis_errors():  # the lock too: a process that is rebuilding now may have read the record before
+            await self._counters.run("delete_keys", [GENERATION_KEY, state, counter, f"{state}:rebuild"], [])
 
     async def kill_switch_record(self) -> KillSwitchRecord | None:
         due = time.monotonic() - self._poll_s
-        # While one looks, the others go by what was seen last; only the very first answer has to be waited for.
-        if self._looked_at is None or (self._looked_at < due and not self._looking.locked()):
-            await self._look(not_before=due)
+        # While one task reads, the others use the last value; they wait only for the very first one.
+        if self._read_at is None or (self._read_at < due and not self._reading.locked()):
+            await self._read_record(not_before=due)
         return self._latch
 
-    async def _look(self, *, not_before: float) -> None:
-        """Read the latch, or save the one that could not be saved. Without SQL, what is known stands; before anything is known, raises."""
-        async with self._looking:
-            if self._looked_at is not None and self._looked_at >= not_before:
+    async def _read_record(self, *, not_before: float) -> None:
+        """Read the record, after saving one that could not be saved before. If SQL cannot be reached, the known value stays; before the
+        first value, raises StoreUnavailable."""
+        async with self._reading:
+            if self._read_at is not None and self._read_at >= not_before:
                 return
             started, changes = time.monotonic(), self._changes
             try:
@@ -137,15 +139,15 @@ class RedisGlobalSpend:
                     async with self._transactions.begin() as tx:
                         found = await self._latches.engaged(tx)
             except (StoreUnavailable, TimeoutError) as error:
-                if self._looked_at is None and self._latch is None:
-                    raise StoreUnavailable("nobody can say whether the kill switch is engaged") from error
+                if self._read_at is None and self._latch is None:
+                    raise StoreUnavailable("the database cannot say whether the kill switch is engaged") from error
                 log.warning("kill_switch_not_read", error=type(error).__name__)
             else:
-                if changes == self._changes:  # else the switch was used here after that was read
+                if changes == self._changes:  # else this process used the switch after the record was read
                     if (found is None) != (self._latch is None):
                         log.warning("kill_switch_seen", is_engaged=found is not None, by=found.by if found else None)
                     self._latch = found
-            self._looked_at = started
+            self._read_at = started
 
     async def _save(self) -> None:
         if self._unsaved is not None:
@@ -161,13 +163,13 @@ class RedisGlobalSpend:
             self._alerts.alert("budget_threshold", **facts, spent_micro_usd=spent, cap_micro_usd=cap)
 
     async def _run_script(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
-        """Run a script on a day's counter, which is rebuilt first where Redis does not have it, or missed an amount of this process."""
+        """Run a script on a day's counter. If Redis does not have it, or missed an amount of this process, it is rebuilt first."""
         keys = global_keys(day)
         state = keys[2]
-        if day in self._behind:
-            await self._counters.run("forget", [GENERATION_KEY, state], [])
-            self._behind.discard(day)
-        return await self._counters.counted(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
+        if day in self._missed_days:
+            await self._counters.run("delete_keys", [GENERATION_KEY, state], [])
+            self._missed_days.discard(day)
+        return await self._counters.run_or_rebuild(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
 
     async def _rebuild(self, day: date, lock: str, token: str) -> None:
         async with self._transactions.begin() as tx:
@@ -179,13 +181,13 @@ class RedisGlobalSpend:
         await self._counters.run("rebuild_global", [*global_keys(day), lock], args)
         log.info("spend_rebuilt", day=day.isoformat(), micro_usd=micro_usd, calls=found.totals.calls)
 
-    def _see(self, error: Exception | None) -> None:
-        """Say once that the cap is not enforced, and once that it is again."""
-        if error is not None and not self._is_blind:
+    def _note_outage(self, error: Exception | None) -> None:
+        """Log once that the cap is not enforced, and once that it is enforced again."""
+        if error is not None and not self._is_down:
             log.warning("spend_not_seen", error=type(error).__name__)
-        elif error is None and self._is_blind:
+        elif error is None and self._is_down:
             log.info("spend_seen_again")
-        self._is_blind = error is not None
+        self._is_down = error is not None
 
     def _today(self) -> date:
         return self._clock.now().astimezone(UTC).date()

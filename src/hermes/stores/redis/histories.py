@@ -1,8 +1,8 @@
-"""The hot history in Redis: the last messages of each session, one Fernet token per message.
+"""The recent history in Redis: the last messages of each session, one Fernet token per message.
 
-A token says which session it belongs to, at which place of the list, and the last one to which head the copy leads. So a copy that is
-behind, cut short, shuffled or brought here from elsewhere is not believed, and the graph store, which is the truth, is asked instead.
-Speed only: nothing that happens to Redis is an error here."""
+A token holds its session and its place in the list; the last token also holds the head of the list. So a copy that is old, cut short,
+reordered or from another session is noticed, and the graph store, which is the source of truth, is read instead. Redis is here for speed
+only: no failure of Redis is an error here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from hermes.stores.seal import DataKeys, FernetCipher, SealBroken
 log = structlog.get_logger()
 
 PlainMessage = dict[str, Any]
-"""A message without side data, in plain values."""
+"""A message without metadata, in plain values."""
 
 REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
 class RedisHistories:
-    """The port Histories. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
+    """The port Histories. `redis` returns bytes, has short timeouts and does not retry by itself."""
 
     def __init__(
         self, redis: Redis, transactions: Transactions, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20
@@ -66,7 +66,7 @@ class RedisHistories:
             tokens = (await self._keys(session.user_id)).history(conversation_key)
             await self._extend(session.id, before, [check_plain_message(message) for message in messages], head, tokens)
         except (UserErased, MessageError, StoreUnavailable, *REDIS_ERRORS) as error:
-            # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
+            # The copy no longer has its session's head, so no reader uses it: it need not be dropped.
             log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:
@@ -78,7 +78,7 @@ class RedisHistories:
             log.warning("hot_history_not_dropped", sessions=len(session_ids), error=type(error).__name__)
 
     async def _keys(self, user_id: UUID) -> DataKeys:
-        """The user's keys, mostly without asking the database."""
+        """The user's keys, mostly from the keyring's cache."""
         known = self._keyring.known(user_id)
         if known is not None:
             return known
@@ -86,7 +86,7 @@ class RedisHistories:
             return await self._keyring.of(tx, user_id)
 
     async def _stored(self, session_id: UUID) -> list[bytes]:
-        """The tokens of a session, whose time to live begins anew; none if Redis cannot say."""
+        """The tokens of a session, and renew their time to live. An empty list if Redis cannot be reached."""
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.lrange(history_key(session_id), 0, -1)
@@ -111,7 +111,8 @@ class RedisHistories:
     async def _extend(
         self, session_id: UUID, before: RecentHistory, messages: Sequence[PlainMessage], head: str, tokens: FernetCipher
     ) -> None:
-        """Add to the copy if it leads to `before.head`, else drop it: all at once, and not at all if somebody else writes meanwhile."""
+        """Extend the copy if it has the head `before.head`, else drop it. Atomic: if another process changed the copy meanwhile, it is
+        dropped."""
         key = history_key(session_id)
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.lindex(key, -1)
@@ -135,7 +136,7 @@ redis.call('RPUSH', KEYS[1], unpack(ARGV, 4))
 redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 """
-"""Extends a copy whose last token is still the one that was seen; drops it otherwise."""
+"""Extends a copy if its last token is still the one that was read; drops it otherwise."""
 
 
 def history_key(session_id: UUID) -> str:
@@ -143,15 +144,15 @@ def history_key(session_id: UUID) -> str:
 
 
 def first_kept_index(length: int, keep: int) -> int:
-    """Where the kept end of a list begins: from `keep` to 2 * `keep` - 1 messages are kept, once there are so many.
+    """Where the kept end of a list begins: `keep` to 2 * `keep` - 1 messages are kept, once there are so many.
 
-    It moves by `keep` at a time. One message further with every message would make each prompt start otherwise than the one before,
-    and no cache of any backend would recognise it."""
+    It moves by `keep` at a time. If it moved with every message, each prompt would start differently from the prompt before, and no
+    backend's prompt cache would recognise it."""
     return max(0, (length // keep - 1) * keep)
 
 
 def encode_history(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens: FernetCipher, session_id: UUID) -> list[bytes]:
-    """Make the tokens of messages that stand from `start` on in a list whose last one leads to `head`."""
+    """The tokens of messages that stand in a list from `start` on; `head` is the head of the list."""
     last = len(messages) - 1
     pieces = (
         {"session": session_id.hex, "place": start + at, "head": head if at == last else None, "message": message}
@@ -161,7 +162,7 @@ def encode_history(messages: Sequence[Mapping[str, Any]], start: int, head: str,
 
 
 def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Session, keep: int) -> RecentHistory | None:
-    """Read a copy; None unless it is whole, of this session and at its head."""
+    """Read a copy; None unless it is complete, of this session and at its head."""
     length = length_at(stored[-1], session.head, tokens, session.id) if stored else None
     if length is None or length - len(stored) != first_kept_index(length, keep):
         return None
@@ -173,7 +174,7 @@ def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Sessi
 
 
 def length_at(last: bytes | None, head: str, tokens: FernetCipher, session_id: UUID) -> int | None:
-    """How long the list is that this last token leads to; None unless it is the one with that head."""
+    """The length of the list that ends with this token; None unless the token is of this session and has this head."""
     piece = decode_piece(last, tokens) if last is not None else {}
     if (piece.get("session"), piece.get("head")) != (session_id.hex, head):
         return None
@@ -182,7 +183,7 @@ def length_at(last: bytes | None, head: str, tokens: FernetCipher, session_id: U
 
 
 def decode_piece(token: bytes, tokens: FernetCipher) -> dict[str, Any]:
-    """What a token says; nothing, if it was not made in this scope."""
+    """The fields of a token; none if it was not made under this label."""
     try:
         piece: dict[str, Any] = json.loads(tokens.decode(token))
     except SealBroken:
@@ -191,7 +192,7 @@ def decode_piece(token: bytes, tokens: FernetCipher) -> dict[str, Any]:
 
 
 def check_plain_message(message: Mapping[str, Any]) -> PlainMessage:
-    """A message as the graph holds it, without side data. Raises MessageError for what is none."""
+    """A message as the graph holds it, without metadata. Raises MessageError if it is not a message."""
     return plain_message(check_message(message, "message", lambda _side, _path: None))
 
 

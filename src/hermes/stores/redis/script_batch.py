@@ -1,7 +1,7 @@
-"""Scripts that are asked for in one moment go to Redis in one trip, one trip after the other.
+"""Scripts that several tasks call at one moment go to Redis in one round trip. The trips follow one another.
 
-So they run in the order of asking: what is settled is settled before whatever is reserved later. Under load a trip takes along all that
-was asked for while the one before it was under way; nobody waits for more than two of them."""
+So scripts run in the order of the calls: a hold that is settled first is settled before a later call reserves. Under load a trip takes all
+scripts that were called during the trip before it; no call waits for more than two trips."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, ResponseError
 
 MAX_SCRIPTS = 128
-"""Scripts in one trip: more would keep the server from others."""
+"""Scripts in one trip: more would block the server for its other clients."""
 
 
 class ScriptCall(NamedTuple):
@@ -27,80 +27,80 @@ class ScriptCall(NamedTuple):
 
 
 class ScriptBatch:
-    """The way of scripts to one Redis."""
+    """Sends scripts to one Redis in batches."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._asked: list[ScriptCall] = []
+        self._waiting: list[ScriptCall] = []
         self._trip: asyncio.Task[None] | None = None
         self._is_due = False
 
     async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Return what a script says; raise what it raises, or what the connection does."""
+        """Run a script and return its reply. Raises the error of the script or of the connection."""
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._asked.append(ScriptCall(script, keys, args, reply))
+        self._waiting.append(ScriptCall(script, keys, args, reply))
         if not self._is_due and self._trip is None:
             self._is_due = True
-            loop.call_soon(self._leave)  # after everybody who runs in this moment has asked
+            loop.call_soon(self._start_trip)  # after the other tasks that are ready now have made their calls
         return await reply
 
-    def _leave(self) -> None:
+    def _start_trip(self) -> None:
         self._is_due = False
-        taken, self._asked = self._asked[:MAX_SCRIPTS], self._asked[MAX_SCRIPTS:]
+        taken, self._waiting = self._waiting[:MAX_SCRIPTS], self._waiting[MAX_SCRIPTS:]
         if not taken:
             return
-        self._trip = asyncio.create_task(self._travel(taken))
-        self._trip.add_done_callback(partial(self._back, taken))
+        self._trip = asyncio.create_task(self._run_trip(taken))
+        self._trip.add_done_callback(partial(self._end_trip, taken))
 
-    def _back(self, taken: Sequence[ScriptCall], trip: asyncio.Task[None]) -> None:
+    def _end_trip(self, taken: Sequence[ScriptCall], trip: asyncio.Task[None]) -> None:
         self._trip = None
         if trip.cancelled():
-            fail_calls(taken, ConnectionError("the trip was given up"))
-        if self._asked:
-            self._leave()
+            fail_calls(taken, ConnectionError("the round trip to Redis was cancelled"))
+        if self._waiting:
+            self._start_trip()
 
-    async def _travel(self, taken: Sequence[ScriptCall]) -> None:
+    async def _run_trip(self, taken: Sequence[ScriptCall]) -> None:
         try:
-            replies = await self._there_and_back(taken)
-        except Exception as error:  # noqa: BLE001  # whoever asked gets it
-            # Whoever waits behind this trip would only wait for the same connection: all of them are told at once.
-            waiting, self._asked = self._asked, []
+            replies = await self._round_trip(taken)
+        except Exception as error:  # noqa: BLE001  # the callers get it
+            # Calls that wait for the next trip would only wait for the same connection: all of them get the error at once.
+            waiting, self._waiting = self._waiting, []
             fail_calls([*taken, *waiting], error)
             return
-        for asked, reply in zip(taken, replies, strict=True):
+        for call, reply in zip(taken, replies, strict=True):
             if isinstance(reply, NoScriptError):
-                await self._alone(asked)  # the server has forgotten its scripts; this teaches it again
-            elif not asked.reply.done():
-                resolve_future(asked.reply, reply)
+                await self._run_alone(call)  # the server has lost its scripts; this loads the script again
+            elif not call.reply.done():
+                resolve_future(call.reply, reply)
 
-    async def _there_and_back(self, taken: Sequence[ScriptCall]) -> list[Any]:
-        """One write, and a reply for each. On the bare connection: the client's pipeline takes twice the processor time for the same."""
+    async def _round_trip(self, taken: Sequence[ScriptCall]) -> list[Any]:
+        """One write, and a reply for each call. On the bare connection: the client's pipeline needs twice the processor time."""
         pool = self._redis.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
-            commands = [("EVALSHA", asked.script.sha, len(asked.keys), *asked.keys, *asked.args) for asked in taken]
+            commands = [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in taken]
             await connection.send_packed_command(connection.pack_commands(commands))
             return [await read_reply(connection) for _ in taken]
         except BaseException:
-            await connection.disconnect(nowait=True)  # what is still on its way would be taken for the answer to something else
+            await connection.disconnect(nowait=True)  # late replies would be read as the replies of later commands
             raise
         finally:
             await pool.release(connection)
 
-    async def _alone(self, asked: ScriptCall) -> None:
+    async def _run_alone(self, call: ScriptCall) -> None:
         try:
-            reply: Any = await asked.script(keys=asked.keys, args=asked.args)
-        except Exception as error:  # noqa: BLE001  # whoever asked gets it
+            reply: Any = await call.script(keys=call.keys, args=call.args)
+        except Exception as error:  # noqa: BLE001  # the caller gets it
             reply = error
-        if not asked.reply.done():
-            resolve_future(asked.reply, reply)
+        if not call.reply.done():
+            resolve_future(call.reply, reply)
 
 
-def fail_calls(asked: Sequence[ScriptCall], error: Exception) -> None:
-    for one in asked:
-        if not one.reply.done():
-            one.reply.set_exception(error)
+def fail_calls(calls: Sequence[ScriptCall], error: Exception) -> None:
+    for call in calls:
+        if not call.reply.done():
+            call.reply.set_exception(error)
 
 
 def resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
@@ -111,7 +111,7 @@ def resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
 
 
 async def read_reply(connection: AbstractConnection) -> Any:
-    """The next reply; an error of its script is a reply too."""
+    """The next reply; the error of a script is a reply too."""
     try:
         return await connection.read_response()
     except ResponseError as error:

@@ -1,7 +1,7 @@
 """The cached base of souls in Redis: one Fernet token per user, under the user's own key, for an hour.
 
-Beside it stands a mark that every drop changes. A base that was read before a drop and comes after it would show old facts for an hour;
-its mark tells that it is late, and it is left out."""
+Each has a mark that every drop changes. A base that a worker read before a drop and puts after it would show old facts for an hour; its
+mark is no longer the current one, so it is not stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_MARK = b"-"
 
 
 class RedisSoulCache:
-    """The port Bases. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
+    """The port SoulCache. `redis` returns bytes, has short timeouts and does not retry by itself."""
 
     def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
         self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
@@ -59,7 +59,7 @@ class RedisSoulCache:
     async def drop(self, user_id: UUID) -> None:
         try:
             async with self._redis.pipeline(transaction=True) as pipe:
-                # Kept longer than any base that may be under way now.
+                # Lives longer than any base that a worker is making now.
                 pipe.set(mark_key(user_id), secrets.token_hex(8), ex=self._ttl_s)
                 pipe.delete(base_key(user_id))
                 await pipe.execute()
@@ -79,7 +79,7 @@ if (redis.call('GET', KEYS[2]) or ARGV[3]) == ARGV[2] then
     redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
 end
 """
-"""Puts a base whose mark is still the one that was seen."""
+"""Puts a base if its mark is still the current one."""
 
 
 def base_key(user_id: UUID) -> str:

@@ -1,7 +1,7 @@
 """Data keys: one user's keys, and everything that is sealed with them.
 
-A scope says where contents belong: a conversation, a session. It picks the key and is authenticated, so what was sealed in one scope opens
-in no other. Knows nothing about what is sealed, or about where it is kept."""
+A label says where sealed bytes belong: a conversation, a session. It picks the key and is authenticated, so bytes that were sealed under
+one label open under no other. Knows nothing about what is sealed, or about where it is stored."""
 
 from __future__ import annotations
 
@@ -27,80 +27,80 @@ HEAD_BYTES = 5
 BODY_START = HEAD_BYTES + 12
 MAX_GENERATION = 2**32 - 1
 MAX_CACHED_KEYS = 256
-"""Derived keys that one user's object keeps. Deriving one takes some 5 µs, five times as long as opening a small blob."""
+"""Derived keys that one DataKeys object caches. Deriving a key takes some 5 µs, five times as long as opening a small blob."""
 
 
 def new_data_key() -> bytes:
-    """32 random bytes, for a new user or a new generation. Wrap it before anything is sealed with it."""
+    """32 random bytes, for a new user or a new generation. The caller wraps and stores it before it seals anything with it."""
     return os.urandom(KEY_BYTES)
 
 
 class DataKeys(KeyHolder):
-    """One user's data keys by generation: the newest seals, all open. Safe to share between threads.
+    """One user's data keys by generation: the newest one seals, every one opens. Safe to share between threads.
 
-    Sealed contents are 1 byte version, 4 bytes generation (big-endian), 12 bytes random nonce, then AES-256-GCM ciphertext and tag:
+    A sealed blob is 1 byte version, 4 bytes generation (big-endian), 12 bytes random nonce, then AES-256-GCM ciphertext and tag:
     33 bytes more than the plaintext, whose length can be seen. With random nonces one key is good for 2**32 messages (NIST SP 800-38D:
-    the odds that a nonce came twice stay under 2**-32). Every scope of every generation has a key of its own, so that is per scope,
-    and a new generation starts from zero."""
+    the odds that a nonce came twice stay under 2**-32). Every label has a key of its own in every generation, so the limit counts per
+    label and starts from zero with a new generation."""
 
     __slots__ = ("_digest_key", "_keys", "_ready")
 
     def __init__(self, generations: Mapping[int, bytes]) -> None:
-        """Raises DataKeyMissing if there is none: a deleted user's contents are gone, whatever the database still holds."""
+        """Raises DataKeyMissing if there is no key: what a deleted user's keys sealed cannot be read, whatever the database still holds."""
         if not generations:
             raise DataKeyMissing
         for generation, key in generations.items():
             if not 0 <= generation <= MAX_GENERATION or len(key) != KEY_BYTES:
                 raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
         self._keys = keys = {head_of(generation): generations[generation] for generation in sorted(generations, reverse=True)}
-        # Caches of this object, gone with it. They close over the keys and not over self, which would be a ring for the collector.
-        self._ready = lru_cache(MAX_CACHED_KEYS)(lambda scope, head: AesCipher.of(keys[head], scope, head))
-        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda scope: derive(keys[min(keys)], KeyPurpose.DIGEST, scope))
+        # The caches live as long as this object. They close over the keys and not over self: that would be a reference cycle.
+        self._ready = lru_cache(MAX_CACHED_KEYS)(lambda label, head: AesCipher.of(keys[head], label, head))
+        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda label: derive(keys[min(keys)], KeyPurpose.DIGEST, label))
 
     @property
     def newest(self) -> int:
         """The generation that seals."""
         return generation_of(next(iter(self._keys)))
 
-    def seal(self, scope: str, plaintext: bytes) -> bytes:
-        return self._ready(scope, next(iter(self._keys))).seal(plaintext)
+    def seal(self, label: str, plaintext: bytes) -> bytes:
+        return self._ready(label, next(iter(self._keys))).seal(plaintext)
 
-    def open(self, scope: str, sealed: bytes) -> bytes:
-        """Raises SealBroken unless these bytes were sealed in this scope by this user, DataKeyMissing if their generation is not held."""
-        return self._cipher(scope, sealed[:HEAD_BYTES]).open_all((sealed,))[0]
+    def open(self, label: str, sealed: bytes) -> bytes:
+        """Raises SealBroken unless this user's keys sealed these bytes under this label, DataKeyMissing if their generation is not held."""
+        return self._cipher(label, sealed[:HEAD_BYTES]).open_all((sealed,))[0]
 
-    def open_all(self, scope: str, blobs: Iterable[bytes]) -> list[bytes]:
-        """As open, for each of them and faster; one that does not open fails them all."""
+    def open_all(self, label: str, blobs: Iterable[bytes]) -> list[bytes]:
+        """As open, for many blobs and faster. If one blob does not open, the whole call raises."""
         opened: list[bytes] = []
         for head, alike in groupby(blobs, itemgetter(slice(HEAD_BYTES))):
-            # A list, so that an error of the caller's own iterator is not taken for a broken seal.
-            opened += self._cipher(scope, head).open_all(list(alike))
+            # A list, so that an error raised by the caller's iterator is not reported as a broken seal.
+            opened += self._cipher(label, head).open_all(list(alike))
         return opened
 
-    def _cipher(self, scope: str, head: bytes) -> AesCipher:
-        # Refused here, in a frame without keys: some loggers write down the locals of every frame that an error passed.
+    def _cipher(self, label: str, head: bytes) -> AesCipher:
+        # The error is raised here, in a frame without keys: some loggers write the locals of every frame of a traceback.
         if head in self._keys:
-            return self._ready(scope, head)
+            return self._ready(label, head)
         raise DataKeyMissing(generation_of(head)) if len(head) == HEAD_BYTES and head[:1] == VERSION else SealBroken
 
-    def history(self, scope: str) -> FernetCipher:
-        """The tokens of the hot history in Redis."""
-        keys = [derive(key, KeyPurpose.HISTORY, scope) for key in self._keys.values()]
+    def history(self, label: str) -> FernetCipher:
+        """The cipher of the recent history that Redis holds."""
+        keys = [derive(key, KeyPurpose.HISTORY, label) for key in self._keys.values()]
         return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
 
-    def digest(self, scope: str, data: bytes) -> bytes:
-        """HMAC-SHA256, 32 bytes: equal contents of one scope are seen to be equal, and a reader of the database cannot test guesses.
+    def digest(self, label: str, data: bytes) -> bytes:
+        """HMAC-SHA256, 32 bytes: equal data under one label has equal digests, and a reader of the database cannot test guesses.
 
-        Under the oldest generation, because digests are compared with those of years ago: under the newest, every rotation would make
-        all known contents look new. So whoever drops the oldest generation must make the stored digests again."""
-        return hmac.digest(self._digest_key(scope), data, "sha256")
+        The oldest generation makes it, because digests are compared with digests from years ago: with the newest generation, every
+        rotation would make all known data look new. Code that drops the oldest generation must compute the stored digests again."""
+        return hmac.digest(self._digest_key(label), data, "sha256")
 
     def __repr__(self) -> str:
         return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"
 
 
 class FernetCipher(KeyHolder):
-    """Fernet tokens of one scope: made with the newest generation, read with any. A token shows its length and the second it was made."""
+    """Fernet tokens of one label: made with the newest generation, read with any. A token shows its length and the second it was made."""
 
     __slots__ = ("_fernet",)
 
@@ -108,29 +108,31 @@ class FernetCipher(KeyHolder):
         self._fernet = fernet
 
     def encode(self, data: bytes, *, at_s: int | None = None) -> bytes:
-        """`at_s` is the time that the token shows, in seconds since 1970; the machine's clock if not given."""
+        """`at_s` is the time that the token shows, in seconds since 1970; by default the machine's time."""
         return self._fernet.encrypt(data) if at_s is None else self._fernet.encrypt_at_time(data, at_s)
 
     def decode(self, token: bytes) -> bytes:
-        """At any age. Raises SealBroken unless the token was made in this scope by this user, with a generation that is held."""
+        """Accepts a token of any age. Raises SealBroken unless this user's keys made it under this label, in a generation that is held."""
         try:
             return self._fernet.decrypt(check_token_spelling(token))
         except InvalidToken:
             raise SealBroken from None
 
     def rotate(self, token: bytes) -> bytes:
-        """The same contents and time under the newest generation. Raises SealBroken as decode does."""
+        """A token with the same data and time under the newest generation. Raises SealBroken as decode does."""
         try:
             return self._fernet.rotate(check_token_spelling(token))
         except InvalidToken:
             raise SealBroken from None
 
     def __repr__(self) -> str:
-        return "Tokens()"
+        return "FernetCipher()"
 
 
 def check_token_spelling(token: bytes) -> bytes:
-    """The token, if it is spelled as it was made. Fernet skips what is not base64 and ignores spare bits, so one token would have many."""
+    """Return the token if it is spelled as it was made; raise SealBroken otherwise.
+
+    Fernet skips characters outside base64 and ignores spare bits, so without this check one token would have many spellings."""
     try:
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(token)) == token:
             return token
@@ -141,27 +143,27 @@ def check_token_spelling(token: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AesCipher:
-    """The key of one scope and generation, ready for use."""
+    """The key of one label and generation, ready for use."""
 
     head: bytes
-    bound: bytes
+    associated_data: bytes
     aes: AESGCM
 
     @classmethod
-    def of(cls, key: bytes, scope: str, head: bytes) -> Self:
-        """Head and scope are the associated data. All heads have one length, so the two cannot run into each other."""
-        return cls(head, head + encode_label(scope), AESGCM(derive(key, KeyPurpose.SEAL, scope)))
+    def of(cls, key: bytes, label: str, head: bytes) -> Self:
+        """Head and label are the associated data. All heads have the same length, so no two pairs give the same bytes."""
+        return cls(head, head + encode_label(label), AESGCM(derive(key, KeyPurpose.SEAL, label)))
 
     def seal(self, plaintext: bytes) -> bytes:
         nonce = os.urandom(12)
-        return self.head + nonce + self.aes.encrypt(nonce, plaintext, self.bound)
+        return self.head + nonce + self.aes.encrypt(nonce, plaintext, self.associated_data)
 
     def open_all(self, alike: Sequence[bytes]) -> list[bytes]:
-        """Blobs with this cipher's head. Without a call of our own for each, 10,000 small ones take 10 ms instead of 17."""
-        decrypt, bound = self.aes.decrypt, self.bound
+        """Open blobs that have this cipher's head. One call for all: 10,000 small blobs take 10 ms, with a call for each 17 ms."""
+        decrypt, associated_data = self.aes.decrypt, self.associated_data
         try:
-            return [decrypt(sealed[HEAD_BYTES:BODY_START], sealed[BODY_START:], bound) for sealed in alike]
-        except (InvalidTag, ValueError):  # a ValueError is a nonce cut short
+            return [decrypt(sealed[HEAD_BYTES:BODY_START], sealed[BODY_START:], associated_data) for sealed in alike]
+        except (InvalidTag, ValueError):  # ValueError: the nonce is cut short
             raise SealBroken from None
 
 

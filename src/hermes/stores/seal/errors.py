@@ -1,10 +1,10 @@
-"""Why something stays sealed. A class docstring is its default message; no message holds a key or a plaintext.
+"""Errors of sealing. The docstring of a class is its default message; no message holds a key or a plaintext.
 
 SealError
-├── SealBroken          these bytes are not what was sealed here
-├── DataKeyMissing      the user's key is gone, or this generation of it
+├── SealBroken          these bytes are not the bytes that were sealed under this label
+├── DataKeyMissing      the user's data key is gone, or this generation of it
 ├── MasterKeyMissing    the master key that wrapped a data key is not configured
-└── MasterKeyInvalid    a configured master key is none
+└── MasterKeyInvalid    no master key is configured, or one is malformed
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SealBroken(SealError):
 
 
 class DataKeyMissing(SealError):
-    """The user has no data key any more, so what it sealed is gone."""
+    """The user's data key was deleted, so everything that it sealed is gone."""
 
     def __init__(self, generation: int | None = None) -> None:
         super().__init__(None if generation is None else f"generation {generation} of the user's data key is not held")

@@ -1,4 +1,4 @@
-"""One random key in, one key per purpose and scope out; and the manners of an object that holds keys."""
+"""Derive one key per purpose and label from a random key; and the base class of objects that hold keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY_BYTES = 32
 
 
 class KeyPurpose(StrEnum):
-    """What a derived key is for. Stored data depends on these words: a new word is a new key, an old one stays as it is."""
+    """What a derived key is for. Stored data depends on these values: a value never changes, and a new value gives a new key."""
 
     NAME = "name"
     WRAP = "wrap"
@@ -21,26 +21,26 @@ class KeyPurpose(StrEnum):
     DIGEST = "digest"
 
 
-def derive(key: bytes, purpose: KeyPurpose, scope: str = "") -> bytes:
-    """32 bytes that say nothing about the key, nor about what it gives for any other purpose or scope.
+def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
+    """32 bytes that reveal nothing about the key, nor about the bytes it gives for any other purpose or label.
 
-    HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so two pairs never read alike:
-    what follows the second NUL is the scope, whatever it contains."""
-    info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(scope)))
+    HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so no two pairs give the same info:
+    the bytes after the second NUL are the label, whatever it contains."""
+    info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(label)))
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
 
 
-def encode_label(scope: str) -> bytes:
-    """UTF-8, for every string there is: half an emoji in the name of a channel is no reason to fail, and here a key is in the frame."""
-    return scope.encode(errors="surrogatepass")
+def encode_label(label: str) -> bytes:
+    """UTF-8 that accepts every string, also half an emoji in the name of a channel: an error here would have a key in its frame."""
+    return label.encode(errors="surrogatepass")
 
 
 class KeyHolder:
-    """Holds keys: shows none of them, and is neither pickled nor copied.
+    """Base class of objects that hold keys: they show no key, and cannot be pickled or copied.
 
-    Not a dataclass, and without `__dict__`: encoders of JSON and pretty printers walk the fields of both."""
+    Not a dataclass, and without `__dict__`: JSON encoders and pretty printers walk the fields of both."""
 
     __slots__ = ()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} holds keys: it is not pickled or copied")
+        raise TypeError(f"{type(self).__name__} holds keys: it cannot be pickled or copied")

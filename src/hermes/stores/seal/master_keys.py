@@ -1,6 +1,7 @@
-"""Master keys: the operator holds them, and they do one thing, wrap the data keys of users.
+"""Master keys: the operator holds them, and they only wrap the data keys of users.
 
-To rotate, put a new key before the old one. It wraps from then on, and the old one still unwraps until nothing names it any more."""
+To rotate, the operator puts a new key before the old one. The new key wraps from then on. The old key still unwraps, and must stay until
+no data key is wrapped by it."""
 
 from __future__ import annotations
 
@@ -27,25 +28,26 @@ NEW_KEY_HINT = "make one with: hermes keys new-master"
 
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
-    """A data key as the database holds it: 1 byte version, 12 bytes nonce, AES-256-GCM ciphertext and tag. `master` names the key."""
+    """A data key as the database stores it. `blob` is 1 byte version, 12 bytes nonce, AES-256-GCM ciphertext and tag; `master` names
+    the master key that wrapped it."""
 
     master: str
     blob: bytes
 
 
 def new_master_key() -> str:
-    """32 random bytes as the text that goes into the settings."""
+    """32 random bytes, as the text that the operator puts into the settings."""
     return base64.urlsafe_b64encode(os.urandom(KEY_BYTES)).decode()
 
 
 class MasterKeys(KeyHolder):
-    """The first key wraps, all unwrap. The keys themselves are forgotten at once, only what is derived from them is held."""
+    """The first key wraps, every key unwraps. Holds only keys derived from the master keys, not the master keys themselves."""
 
     __slots__ = ("_wrapping",)
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Self:
-        """Raises MasterKeyInvalid if there is none, or if one is malformed; the message counts from 1 and shows no key."""
+        """Raises MasterKeyInvalid if there is no key or a key is malformed; the message gives its position from 1 and shows no key."""
         if not texts:
             raise MasterKeyInvalid(f"there is no master key; {NEW_KEY_HINT}")
         keys = [decode_master_key(text.strip(), place) for place, text in enumerate(texts, 1)]
@@ -56,16 +58,16 @@ class MasterKeys(KeyHolder):
 
     @property
     def current(self) -> str:
-        """The id of the key that wraps: 16 hex digits, derived for this purpose, safe to store and to show."""
+        """The name of the key that wraps: 16 hex digits, derived for this purpose, safe to store and to show."""
         return next(iter(self._wrapping))
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all of them."""
+        """The names of all configured master keys."""
         return frozenset(self._wrapping)
 
     def wrap(self, data_key: bytes, owner: UUID) -> WrappedKey:
-        """Under the current key, for this user alone: moved to another user's row, it does not unwrap."""
+        """Wrap a data key with the current master key for this user only: moved to another user's row, it does not unwrap."""
         if len(data_key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(data_key)}")
         nonce = os.urandom(NONCE_BYTES)
@@ -73,7 +75,7 @@ class MasterKeys(KeyHolder):
         return WrappedKey(self.current, VERSION + nonce + sealed)
 
     def unwrap(self, wrapped: WrappedKey, owner: UUID) -> bytes:
-        """Raises MasterKeyMissing if that master key is not among these, SealBroken if it was changed or is another user's."""
+        """Raises MasterKeyMissing if its master key is not configured, SealBroken if the blob was changed or is another user's."""
         wrapping, blob = self._wrapping.get(wrapped.master), wrapped.blob
         if wrapping is None:
             raise MasterKeyMissing(wrapped.master)
@@ -89,8 +91,8 @@ class MasterKeys(KeyHolder):
 
 
 def decode_master_key(text: str, place: int) -> bytes:
-    """One spelling per key: the last character has two bits to spare, and a slip there is refused like any other."""
-    # Looked at before it is decoded: the errors of a decoder hold the text, and so would every traceback after it.
+    """A key has one spelling: the last character has two spare bits, and a typing error there is refused like any other."""
+    # The text is checked before it is decoded: a decoder's error holds the text, and so would the traceback.
     if KEY_PATTERN.fullmatch(text):
         key = base64.urlsafe_b64decode(text.rstrip("=") + "=")
         if base64.urlsafe_b64encode(key).decode().rstrip("=") == text.rstrip("="):

@@ -1,7 +1,7 @@
-"""Stores in the memory of one process, for trying the router without any server: nothing lasts, nothing is shared.
+"""Stores in the memory of one process, to try the router without any server: nothing is durable, and processes share nothing.
 
-A transaction here is a frame around nothing; who must survive being killed needs PostgreSQL. Each keeps the contract of its port as far
-as a turn can tell, and no further."""
+A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store keeps the part of its port's contract
+that a turn relies on, and no more."""
 
 from hermes.testing.memory.credits import MemoryCredits
 from hermes.testing.memory.job_queue import MemoryChores, MemoryJobQueue

@@ -12,11 +12,11 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(slots=True)
 class MemoryCredits:
-    """The port Credits: what each user has, and the state of each turn."""
+    """The port Credits: the credits of each user, and the state of each turn."""
 
     available: dict[UUID, int] = field(default_factory=dict)
     turns: dict[UUID, tuple[UUID, str]] = field(default_factory=dict)
-    """Whose turn it is, and `reserved`, `posted`, `voided` or `refunded`."""
+    """By turn: the id of its user, and `reserved`, `posted`, `voided` or `refunded`."""
     granted: set[str] = field(default_factory=set)
 
     async def grant(self, _: Transaction, user_id: UUID, amount: int, event: str) -> bool:
@@ -47,10 +47,10 @@ class MemoryCredits:
         return True
 
     async def void(self, _: Transaction, turn_id: UUID) -> bool:
-        return self._back(turn_id, "reserved", "voided")
+        return self._give_back(turn_id, "reserved", "voided")
 
     async def refund(self, _: Transaction, turn_id: UUID) -> bool:
-        return self._back(turn_id, "posted", "refunded")
+        return self._give_back(turn_id, "posted", "refunded")
 
     async def expire(self, _: Transaction, __: float) -> int:
         return 0
@@ -62,7 +62,7 @@ class MemoryCredits:
     async def audit(self, _: Transaction) -> list[str]:
         return []
 
-    def _back(self, turn_id: UUID, before: str, after: str) -> bool:
+    def _give_back(self, turn_id: UUID, before: str, after: str) -> bool:
         user_id, state = self.turns.get(turn_id, (turn_id, ""))
         if state != before:
             return False

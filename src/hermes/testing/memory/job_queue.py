@@ -1,4 +1,4 @@
-"""Work and the rota in memory: what was deferred, for whoever looks; who does what by the clock."""
+"""The job queue and the leases of chores in memory. Tests read the deferred jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hermes.ports.transactions import Transaction
 
 @dataclass(slots=True)
 class MemoryJobQueue:
-    """The port Work. Nobody works on it; a test takes from `jobs` what it wants done."""
+    """The port JobQueue without workers: a test takes jobs from `jobs` and runs them itself."""
 
     jobs: list[tuple[str, UUID]] = field(default_factory=list)
 
-    async def defer_turn(self, _: Transaction, turn_id: UUID, __: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # nobody waits here
+    async def defer_turn(self, _: Transaction, turn_id: UUID, __: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's
         self.jobs.append(("turn", turn_id))
 
     async def defer_delivery(self, _: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's
@@ -36,7 +36,7 @@ class MemoryJobQueue:
 
 @dataclass(slots=True)
 class ChoreRow:
-    """A chore as the rota knows it."""
+    """The lease of one chore."""
 
     epoch: int = 0
     done_slot: int = -1
@@ -45,7 +45,7 @@ class ChoreRow:
 
 @dataclass(slots=True)
 class MemoryChores:
-    """The port Rota, for several who share one process."""
+    """The port Chores, for several workers in one process."""
 
     clock: Callable[[], float] = time.monotonic
     rows: dict[str, ChoreRow] = field(default_factory=dict)
@@ -57,20 +57,20 @@ class MemoryChores:
         row.epoch, row.held_until = row.epoch + 1, self.clock() + lease_s
         return ChoreLease(chore, slot, row.epoch)
 
-    async def keep(self, _: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
-        if (row := self._held(duty)) is None:
+    async def keep(self, _: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
+        if (row := self._held(lease)) is None:
             return False
         row.held_until = self.clock() + lease_s
         return True
 
-    async def end(self, _: Transaction, duty: ChoreLease) -> None:
-        if (row := self._held(duty)) is not None:
-            row.done_slot, row.held_until = duty.slot, self.clock()
+    async def end(self, _: Transaction, lease: ChoreLease) -> None:
+        if (row := self._held(lease)) is not None:
+            row.done_slot, row.held_until = lease.slot, self.clock()
 
-    async def give_back(self, _: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
-        if (row := self._held(duty)) is not None:
+    async def give_back(self, _: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+        if (row := self._held(lease)) is not None:
             row.held_until = self.clock() + pause_s
 
-    def _held(self, duty: ChoreLease) -> ChoreRow | None:
-        row = self.rows.get(duty.chore)
-        return row if row is not None and row.epoch == duty.epoch and row.done_slot < duty.slot else None
+    def _held(self, lease: ChoreLease) -> ChoreRow | None:
+        row = self.rows.get(lease.chore)
+        return row if row is not None and row.epoch == lease.epoch and row.done_slot < lease.slot else None

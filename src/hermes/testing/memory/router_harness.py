@@ -1,8 +1,8 @@
-"""All of it put together: the router with no store at all.
+"""The router with all its stores in memory.
 
-house = MemoryHouse(models=…, souls=…, tools=…, images=…)
-await handle_message(house.claim("find me a sunset bar"), house.services)
-house.outbox.said
+harness = RouterHarness(models=…, souls=…, tools=…, images=…)
+await handle_message(harness.claim("find me a sunset bar"), harness.services)
+harness.outbox.answers
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def new_user() -> User:
 
 @dataclass(slots=True)
 class RouterHarness:
-    """Every service of the router, in memory; models, souls, tools and images are handed in."""
+    """Every service of the router in memory; the caller gives the models, souls, tools and images."""
 
     models: Models
     souls: Souls
@@ -60,7 +60,7 @@ class RouterHarness:
         self.sessions = MemorySessions(self.graphs)
 
     def claim(self, text: str, **event: Any) -> Claim:
-        """A message of the user's."""
+        """A claim on a turn with a message of the user."""
         return claim_for(self.user, self.conversation_id, text, **event)
 
     @property
@@ -103,14 +103,14 @@ def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Cla
 
 @dataclass(frozen=True, slots=True)
 class OneUser:
-    """Of the port People what a turn needs: the one user there is."""
+    """The method of the port Users that a turn needs, for the only user of the harness."""
 
-    house: RouterHarness
+    harness: RouterHarness
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
-        if user_id != self.house.user.id:
+        if user_id != self.harness.user.id:
             raise NotFound(f"there is no user {user_id}")
-        return self.house.user
+        return self.harness.user
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class MemoryTurnMeter:
 
 
 class FixedLanguages:
-    """The port Languages: everybody keeps to their own."""
+    """The port Languages: a user's language never changes; a user without one is answered in English."""
 
     def of(self, user: User, _: str) -> str:
         return user.language or "en"
@@ -148,7 +148,7 @@ class WallClock:
 
 
 class SilentNotifier:
-    """Nobody is told."""
+    """The ports AnswerSignals and Alerts, without any effect."""
 
     async def announce(self, *_: object) -> None:
         return

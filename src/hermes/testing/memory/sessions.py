@@ -23,31 +23,31 @@ class MemoryGraphs:
     graphs: dict[UUID, MessageGraph] = field(default_factory=dict)
 
     async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
-        graph = self._at(session_id, head)
+        graph = self._graph_at(session_id, head)
         extend_graph(graph, entries)
         return AppendResult.to(graph, len(entries))
 
     async def compact(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
-        graph = self._at(session_id, head)
+        graph = self._graph_at(session_id, head)
         graph.replace(slice(0, count), [], kind=COMPACTION)
         extend_graph(graph, entries)
         return AppendResult.to(graph, len(entries))
 
     async def load(self, _: Transaction, session_id: UUID) -> MessageGraph:
-        return self._known(session_id).copy()
+        return self._graph(session_id).copy()
 
     async def save(self, _: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
-        self._at(session_id, head)
+        self._graph_at(session_id, head)
         self.graphs[session_id] = graph.copy()
         return graph.head
 
-    def _known(self, session_id: UUID) -> MessageGraph:
+    def _graph(self, session_id: UUID) -> MessageGraph:
         if session_id not in self.graphs:
             raise NotFound(f"there is no session {session_id}")
         return self.graphs[session_id]
 
-    def _at(self, session_id: UUID, head: str) -> MessageGraph:
-        graph = self._known(session_id)
+    def _graph_at(self, session_id: UUID, head: str) -> MessageGraph:
+        graph = self._graph(session_id)
         if graph.head != head:
             raise StaleHead
         return graph
@@ -64,7 +64,7 @@ def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
 
 @dataclass(slots=True)
 class MemorySessions:
-    """The port Sessions, as far as a turn needs it: a conversation has one of its kind, and it never grows old."""
+    """The methods of the port Sessions that a turn needs. A conversation has one session, which never ends by silence."""
 
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class MemorySessions:
 
 @dataclass(slots=True)
 class MemoryHistories:
-    """The port Histories: the end of the list, `keep` to twice as many messages of it."""
+    """The port Histories: the last `keep` to twice `keep` messages of the list."""
 
     graphs: MemoryGraphs
     keep: int = 100
@@ -119,7 +119,7 @@ class MemoryHistories:
     async def append(
         self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
     ) -> None:
-        """The list itself is the history."""
+        """Does nothing: the list itself is the history."""
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:
-        """There is no copy to drop."""
+        """Does nothing: there is no copy to drop."""

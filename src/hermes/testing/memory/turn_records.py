@@ -1,4 +1,4 @@
-"""What a turn leaves behind, in memory: journal, interactions, answers; and the frame of a transaction."""
+"""The records that a turn writes, in memory: journal, interactions, answers; and a transaction that does nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.turn import Platform
 
 
 class MemoryTransactions:
-    """The port Transactions: a frame, and nothing behind it."""
+    """The port Transactions, without any effect: nothing is rolled back."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
@@ -28,14 +28,14 @@ class MemoryTransactions:
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """Of the port Inbox what a turn's end needs, and whoever comes back to it."""
+    """The methods of the port Inbox that the end of a turn and the jobs after it need."""
 
     finished: list[UUID] = field(default_factory=list)
     messages: dict[UUID, InboxMessage] = field(default_factory=dict)
-    """What was said, by turn; whoever makes a claim without an intake puts it here."""
+    """The user's messages by turn. A test that makes a claim without the intake puts its message here."""
 
     async def hold(self, _: Transaction, __: Claim) -> None:
-        """Nobody else is here."""
+        """Does nothing: no other worker is here."""
 
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
@@ -44,13 +44,13 @@ class MemoryInbox:
         return self.messages.get(turn_id)
 
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        theirs = [said for said in self.messages.values() if (said.user_id, said.envelope.account) == (user_id, account)]
-        return max((said for said in theirs if not said.envelope.is_shared), key=lambda said: said.received_at, default=None)
+        found = [message for message in self.messages.values() if (message.user_id, message.envelope.account) == (user_id, account)]
+        return max((message for message in found if not message.envelope.is_shared), key=lambda message: message.received_at, default=None)
 
 
 @dataclass(slots=True)
 class MemoryJournal:
-    """Of the port Journal what a turn needs."""
+    """The methods of the port Journal that a turn needs."""
 
     requests: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
     results: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
@@ -97,57 +97,58 @@ class MemoryInteractions:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """Of the port Outbox what a promise needs, and a courier, and news. A parcel that was put back waits until
+    """The methods of the port Outbox that turns, deliveries and proactive messages need. A message that was put back waits until
     `is_due` is set again."""
 
-    said: dict[UUID, list[MessageBody]] = field(default_factory=dict)
-    parcels: list[OutboxMessage] = field(default_factory=list)
-    """What is to be sent, in order."""
+    answers: dict[UUID, list[MessageBody]] = field(default_factory=dict)
+    queued_messages: list[OutboxMessage] = field(default_factory=list)
+    """The messages to send, in order."""
     settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
     told: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
-    """The news, each with the message that asked for it."""
+    """Each with the user's message that asked for it."""
     recorded: set[int] = field(default_factory=set)
     is_due: bool = True
-    """False: the first parcel waits for its time."""
+    """False: the first message waits for its time."""
 
     async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
-        if claim.turn_id in self.said:
+        if claim.turn_id in self.answers:
             return
-        self.said[claim.turn_id] = [*parts]
+        self.answers[claim.turn_id] = [*parts]
         if state is OutboxState.PENDING:
             envelope = claim.envelope
             where = (envelope.account, envelope.event.platform, envelope.channel_id)
             for part, body in enumerate(parts):
-                place = (len(self.parcels) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
-                self.parcels.append(OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC)))
+                place = (len(self.queued_messages) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
+                message = OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+                self.queued_messages.append(message)
 
     async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        for place, parcel in enumerate(self.parcels):
-            if parcel.conversation_id == conversation_id:
+        for place, message in enumerate(self.queued_messages):
+            if message.conversation_id == conversation_id:
                 if not self.is_due:
                     return None
-                self.parcels[place] = replace(parcel, tries=parcel.tries + 1)
-                return self.parcels[place]
+                self.queued_messages[place] = replace(message, tries=message.tries + 1)
+                return self.queued_messages[place]
         return None
 
-    async def settle(self, _: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
-        if parcel not in self.parcels:
+    async def settle(self, _: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        if message not in self.queued_messages:
             return None
-        if sending.state is OutboxState.PENDING:
-            place = self.parcels.index(parcel)
-            failures, doubts = parcel.failures + sending.is_failure, parcel.doubts + sending.is_doubtful
-            self.parcels[place] = replace(parcel, failures=failures, doubts=doubts)
+        if result.state is OutboxState.PENDING:
+            place = self.queued_messages.index(message)
+            failures, doubts = message.failures + result.is_failure, message.doubts + result.is_doubtful
+            self.queued_messages[place] = replace(message, failures=failures, doubts=doubts)
             self.is_due = False
         else:
-            self.parcels.remove(parcel)
-            self.settled.append((parcel, sending))
-        return sending.state
+            self.queued_messages.remove(message)
+            self.settled.append((message, result))
+        return result.state
 
     async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
-        return OutboxAnswer(turn_id, readable_text(self.said[turn_id]), {}) if turn_id in self.said else None
+        return OutboxAnswer(turn_id, readable_text(self.answers[turn_id]), {}) if turn_id in self.answers else None
 
     async def waiting(self, _: Transaction) -> int:
-        return len(self.parcels)
+        return len(self.queued_messages)
 
     async def put_proactive(
         self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
@@ -169,5 +170,5 @@ class MemoryOutbox:
         return theirs[:limit]
 
 
-def channel_of(said: InboxMessage) -> tuple[str, Platform, str]:
-    return said.envelope.account, said.envelope.event.platform, said.envelope.channel_id
+def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:
+    return message.envelope.account, message.envelope.event.platform, message.envelope.channel_id

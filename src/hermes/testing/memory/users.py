@@ -20,10 +20,10 @@ SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 
 @dataclass(slots=True)
 class MemoryUsers:
-    """The port People. Nothing is sealed here, and nothing is kept of a user but who they are and where they write from."""
+    """The port Users. Nothing is sealed here. Of a user it keeps only the row and the channels."""
 
     credits: MemoryCredits = field(default_factory=MemoryCredits)
-    """Whose ledger tells whether a stranger was ever given or charged anything."""
+    """Tells whether a stranger ever had an account of credits."""
     users: dict[UUID, User] = field(default_factory=dict)
     addresses: dict[UserChannel, UUID] = field(default_factory=dict)
 
@@ -37,11 +37,11 @@ class MemoryUsers:
             self.addresses.setdefault(channel, user.id)
         return user, known is None
 
-    async def create(self, _: Transaction, newcomer: NewUser) -> User:
-        if newcomer.state not in SIGNUP_STATES:
-            raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
-        check_language(newcomer.language)
-        return self.users.get(newcomer.id) or self._add(newcomer)
+    async def create(self, _: Transaction, new_user: NewUser) -> User:
+        if new_user.state not in SIGNUP_STATES:
+            raise ValueError(f"a user who signs up is invited or active, not {new_user.state}")
+        check_language(new_user.language)
+        return self.users.get(new_user.id) or self._add(new_user)
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
         if user_id not in self.users:
@@ -58,8 +58,8 @@ class MemoryUsers:
         return [self.users[user_id] for user_id in sorted(self.users) if first <= user_id <= last][:limit]
 
     async def list(self, _: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
-        wanted = {state} if state else {*UserState} - {UserState.DELETED}
-        return [user for user in reversed(self.users.values()) if user.state in wanted][:limit]
+        states = {state} if state else {*UserState} - {UserState.DELETED}
+        return [user for user in reversed(self.users.values()) if user.state in states][:limit]
 
     async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}
@@ -69,14 +69,14 @@ class MemoryUsers:
         return found
 
     async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
-        await self._there(tx, user_id)
+        await self._existing_user(tx, user_id)
         holder = self.addresses.get(channel)
         if holder == user_id:
             return LinkResult(is_new=False)
         if holder is not None and self.users[holder].state is not UserState.STRANGER:
             raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
         if holder in self.credits.available:
-            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that stranger, {holder}")
         self.addresses[channel] = user_id
         if holder is None or holder in self.addresses.values():
             return LinkResult(is_new=True)
@@ -84,12 +84,12 @@ class MemoryUsers:
         return LinkResult(is_new=True, replaced=holder)
 
     async def activate(self, tx: Transaction, user_id: UUID) -> bool:
-        user = await self._there(tx, user_id)
+        user = await self._existing_user(tx, user_id)
         self.users[user_id] = replace(user, state=UserState.ACTIVE)
         return user.state is not UserState.ACTIVE
 
     async def refer(self, tx: Transaction, user_id: UUID, referrer_id: UUID) -> bool:
-        referrer, user = await self.get(tx, referrer_id), await self._there(tx, user_id)
+        referrer, user = await self.get(tx, referrer_id), await self._existing_user(tx, user_id)
         is_new = user.state is not UserState.ACTIVE and user.referred_by in (None, referrer_id)
         if is_new and referrer.state is UserState.ACTIVE:
             self.users[user_id] = replace(user, referred_by=referrer_id)
@@ -97,19 +97,19 @@ class MemoryUsers:
         return False
 
     async def set_tier(self, tx: Transaction, user_id: UUID, tier: str) -> None:
-        self.users[user_id] = replace(await self._there(tx, user_id), tier=tier)
+        self.users[user_id] = replace(await self._existing_user(tx, user_id), tier=tier)
 
     async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
-        self.users[user_id] = replace(await self._there(tx, user_id), language=check_language(language))
+        self.users[user_id] = replace(await self._existing_user(tx, user_id), language=check_language(language))
 
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
-        self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)
+        self.users[user_id] = replace(await self._existing_user(tx, user_id), trains=trains)
 
     async def count_data(self, _: Transaction, __: UUID, *, account: str | None = None) -> UserDataCounts:  # noqa: ARG002  # the port's
         return UserDataCounts()
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
-        """Nothing happens at once here."""
+        """Nothing runs concurrently here."""
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         user = await self.get(tx, user_id)
@@ -117,20 +117,20 @@ class MemoryUsers:
             user_id, UserState.DELETED, user.tier, None, f"deleted/{user_id}", trains=False, created_at=user.created_at
         )
         self.addresses = {channel: owner for channel, owner in self.addresses.items() if owner != user_id}
-        brought = [other for other in self.users.values() if other.referred_by == user_id]
-        self.users.update({other.id: replace(other, referred_by=None) for other in brought})
+        referred = [other for other in self.users.values() if other.referred_by == user_id]
+        self.users.update({other.id: replace(other, referred_by=None) for other in referred})
 
     async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         self.addresses = {channel: owner for channel, owner in self.addresses.items() if (owner, channel.account) != (user_id, account)}
 
-    def _add(self, newcomer: NewUser) -> User:
+    def _add(self, new_user: NewUser) -> User:
         code, now = secrets.token_hex(5), datetime.now(UTC)
-        user = User(newcomer.id, newcomer.state, newcomer.tier, newcomer.language, code, trains=False, created_at=now)
+        user = User(new_user.id, new_user.state, new_user.tier, new_user.language, code, trains=False, created_at=now)
         self.users[user.id] = user
         return user
 
-    async def _there(self, tx: Transaction, user_id: UUID) -> User:
+    async def _existing_user(self, tx: Transaction, user_id: UUID) -> User:
         user = await self.get(tx, user_id)
         if user.state is UserState.DELETED:
             raise UserErased

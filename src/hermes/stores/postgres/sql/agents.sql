@@ -1,4 +1,4 @@
--- Agents, the pointers to their adapters, and the fleet's history.
+-- Agents, their current adapters, and the fleet's history.
 
 -- name: add
 insert into agents (name, tone, role, tier, adapter, cwd)

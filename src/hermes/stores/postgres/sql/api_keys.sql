@@ -1,4 +1,4 @@
--- API keys, and the promises made under them.
+-- API keys, and idempotency keys in the table promises.
 
 -- name: add_account
 insert into accounts (id) values (%(account)s) on conflict do nothing
@@ -13,7 +13,7 @@ select digest, id, name, account_id, prefix, tier, trains, scopes, channels, cre
 where digest = any(%(digests)s) and revoked_at is null
 
 -- name: touch
--- what another transaction has locked is left out: it may be this very update, and two of them must not wait for each other
+-- Skips rows that another transaction has locked: it may run this same update, and two of them must not wait for each other.
 update api_keys set last_used_at = now()
 where id in (
     select id from api_keys where id = any(%(ids)s) and coalesce(last_used_at, '-infinity') < now() - interval '1 minute'
@@ -24,9 +24,9 @@ where id in (
 select id, name, account_id, prefix, tier, trains, scopes, channels, created_at, last_used_at, revoked_at from api_keys order by created_at desc, id
 
 -- name: matching
--- of keys with one name, those that still open something are meant
+-- Of several keys with one name, only those that are not revoked match, if there are any.
 with called as (
-    select * from api_keys where id::text = %(wanted)s or name = %(wanted)s or prefix = %(wanted)s
+    select * from api_keys where id::text = %(name_or_id)s or name = %(name_or_id)s or prefix = %(name_or_id)s
 )
 select id, name, account_id, prefix, tier, trains, scopes, channels, created_at, last_used_at, revoked_at from called
 where revoked_at is null or not exists (select from called where revoked_at is null)
@@ -42,7 +42,7 @@ set digest = excluded.digest, turn_id = excluded.turn_id, created_at = now()
 where promises.created_at < now() - make_interval(secs => %(ttl_s)s)
 returning turn_id
 
--- name: kept
+-- name: first_use
 select digest, turn_id from promises where api_key_id = %(api_key_id)s and key = %(key)s
 
 -- name: clean

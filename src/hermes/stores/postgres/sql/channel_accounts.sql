@@ -1,4 +1,4 @@
--- Accounts at platforms.
+-- Channel accounts.
 
 -- name: add_account
 insert into accounts (id) values (%(account)s) on conflict do nothing

@@ -1,4 +1,4 @@
--- Who does what is done by the clock. Leases go by the database's clock, so that hosts agree on who is gone.
+-- The leases of chores. They use the database's clock, so that all hosts agree on which lease has ended.
 
 -- name: take
 insert into chores (name, held_until) values (%(name)s, clock_timestamp() + make_interval(secs => %(lease_s)s))

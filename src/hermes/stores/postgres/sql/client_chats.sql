@@ -1,18 +1,18 @@
--- Chats of the OpenAI door.
+-- Chats of the OpenAI endpoint.
 
 -- name: look
--- Without a lock, whoever goes on from there finds out whether it still holds.
+-- Takes no lock: a caller that appends to the chat checks its head again.
 with theirs as (
     select id, session_id, head, length, shown, whole, echo, true as is_list from (
         select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
     ) as lists
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
-        -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
-        select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
+        -- A response that only one chat holds is better evidence than one that several hold; the eight newest rows show which kind it is.
+        select near.*, min(session_id::text) over same_echo <> max(session_id::text) over same_echo as is_shared
         from unnest(%(echo)b::bytea[]) as given (echo),
             lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
-        window said as (partition by given.echo)
+        window same_echo as (partition by given.echo)
         order by is_shared, id desc limit 1
     ) as echoes
 )
@@ -20,7 +20,7 @@ select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, the
 from theirs join sessions on sessions.id = theirs.session_id
 order by is_list desc limit 1
 
--- name: named
+-- name: find_by_name
 select sessions.id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
 where conversations.account_id = %(account)s and platform = 'completions' and channel_id = %(channel_id)s
 order by sessions.number desc limit 1
@@ -31,8 +31,8 @@ select id, head from sessions where id = %(session_id)s and user_id = %(user_id)
     and exists (select from conversations where conversations.id = conversation_id and platform = 'completions')
 for no key update
 
--- name: stood
--- Whether the list stands where the request shows it.
+-- name: match_at_head
+-- Whether the current list of the chat is a list that the request shows.
 select shown, whole from door_samples where session_id = %(session_id)s and head = %(head)s and shown = any(%(shown)b::bytea[])
 order by id desc limit 1
 
@@ -48,7 +48,7 @@ insert into sessions (id, account_id, conversation_id, user_id, seed, head, star
 select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_timestamp(), clock_timestamp() from conversation
 
 -- name: add_first
--- A new chat with all that is in it.
+-- A new chat with its first messages.
 with conversation as (
     insert into conversations (account_id, platform, channel_id, user_id) values (%(account_id)s, 'completions', %(channel_id)s, %(user_id)s)
     returning id
@@ -60,8 +60,8 @@ with conversation as (
     returning live, 0 as before
 )
 
--- name: noted
--- The response's mark, where it has one.
+-- name: add_fingerprint
+-- The response's fingerprint, if it has one.
 , noted as (
     insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
     select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b from moved

@@ -1,4 +1,4 @@
--- Places, goods and foods: the same for everybody.
+-- Venues, products and foods: the same for all users.
 
 -- name: put_venue
 insert into venues (id, name, category, area, city, latitude, longitude, timezone, hours, price_level, tags, about, address, phone, url,
@@ -13,7 +13,7 @@ on conflict (id) do update set
 returning xmax = 0
 
 -- name: search_venues
--- Tags count twice as much as words; what is near comes first among equals. Without a point, the order among equals is by price.
+-- A tag counts twice as much as a word. Among venues with equal scores the nearest comes first; without a point, the cheapest.
 with candidates as (
     select *,
         case when %(latitude)s::float8 is null then null else 2 * 6371 * asin(sqrt(least(1,
@@ -92,7 +92,7 @@ select id, name, also, kcal, protein_g, fat_g, carbs_g, fibre_g, serving_g from 
 where names && %(names)s::text[] order by names[1] = any(%(names)s::text[]) desc, id limit 1
 
 -- name: food_like
--- The longest of its names that stands in what was said; else the one that shares the most words, and has the fewest others.
+-- The food with the longest name that is part of the given one; else the food that shares the most words, the shortest name first.
 select id, name, also, kcal, protein_g, fat_g, carbs_g, fibre_g, serving_g from (
     select *,
         (select max(length(each)) from unnest(names) each

@@ -1,4 +1,4 @@
--- What is a user's own: bookings, reminders, watchers, meals, orders. Words are sealed.
+-- Records of users: bookings, reminders, price watchers, meals, orders. Their texts are sealed.
 
 -- name: add_booking
 insert into bookings (user_id, code, venue_id, at, party_size, words)

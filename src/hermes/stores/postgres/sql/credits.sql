@@ -1,8 +1,8 @@
 -- The ledger of credits, and the balances that it adds up to.
 --
 -- Every change is two statements. The first locks the user's balance row. The second reads the ledger and writes: it sees what the
--- holder of the lock before us committed, which a single statement would not, because its snapshot is older than its wait. Those that
--- every message takes, reserve and post, are functions of two statements (0016), and one trip.
+-- previous holder of the lock committed. A single statement would not see it, because its snapshot is older than its wait. Reserve and
+-- post, which every message needs, are functions of two statements each (migration 0016), so that they take one round trip.
 
 -- name: lock_receiver
 insert into credit_balances (user_id) select id from users where id = %(user_id)s
@@ -52,7 +52,7 @@ update credit_balances set available = available + entry.amount
 from entry where credit_balances.user_id = entry.user_id
 returning available
 
--- name: lock_forgotten
+-- name: lock_stale_balances
 select user_id from credit_balances
 where reserved > 0
   and exists (
@@ -99,7 +99,7 @@ select format('user %%s: the balance says %%s available and %%s reserved, the le
 from credit_balances as balance full join ledger using (user_id)
 where (coalesce(balance.available, 0), coalesce(balance.reserved, 0)) <> (coalesce(ledger.available, 0), coalesce(ledger.reserved, 0))
 union all
-select format('turn %%s: %%s of %%s has nothing to follow', turn_id, kind, amount)
+select format('turn %%s: %%s of %%s without the entry that must come before it', turn_id, kind, amount)
 from credit_entries as entry
 where kind in ('post', 'void', 'refund')
   and not exists (

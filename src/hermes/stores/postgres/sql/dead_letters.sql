@@ -1,4 +1,4 @@
--- What was given up. A person looks at it, sends it again, or drops it; else it is gone after a while.
+-- Messages that were given up. The operator reads them, requeues them or drops them; the worker deletes the rest after a time.
 
 -- name: list
 select id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
@@ -12,7 +12,7 @@ order by died_at desc, id desc limit %(limit)s
 select user_id, turn_id, part, news, body, is_message from outbox where id = %(id)s and state = 'dead'
 
 -- name: hold_conversations
--- In one order everywhere, so that two who hold several never wait for each other.
+-- In one order everywhere, so that two transactions that hold several never wait for each other.
 select id from conversations
 where id in (
     select conversation_id from outbox
@@ -44,7 +44,7 @@ select id, turn_id, conversation_id, account_id, platform, channel_id, part, new
 from before order by seq, (news <> '' or is_late), coalesce(place, id)
 
 -- name: note_doubts
--- Before letters are requeued or dropped, which takes their doubts away with them.
+-- Before letters are requeued or dropped, because that removes their doubts.
 with doubtful as (
     select conversation_id, sum(doubts) as doubts from outbox
     where state = 'dead' and doubts > 0 and conversation_id = any(%(held)s)

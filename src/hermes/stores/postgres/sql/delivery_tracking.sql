@@ -1,5 +1,5 @@
--- What platforms tell of our messages after they were sent. A rank only ever grows. A message's id is the platform's: unique within an
--- account wherever there are receipts.
+-- What platforms report about messages after they were sent. A rank only ever grows. The platform gives a message its id: unique within an
+-- account on every platform that sends receipts.
 
 -- name: receive
 with known as (
@@ -16,14 +16,14 @@ set rank = greatest(early.rank, excluded.rank), parcel_id = coalesce(early.parce
     outcome = case when excluded.rank > early.rank then excluded.outcome else early.outcome end,
     reason = case when excluded.rank > early.rank then excluded.reason else early.reason end
 
--- name: named
+-- name: find_by_reference
 select id from outbox
 where turn_id = %(turn_id)s and part = %(part)s and news = %(news)s and account_id = %(account)s and platform = %(platform)s
 
--- name: confirmed
--- A receipt for a message that nobody knows: one that is about this very parcel; or one from where it went, since the first try that may
--- have arrived. Every other parcel of the conversation that was in doubt may have left such a message behind, of which one hears late; so
--- the latter proves something only where there are more unknown messages than other doubts.
+-- name: find_confirmation
+-- A receipt for a message id that is not in the outbox. It proves that this message arrived if it names it; or if it comes from the same
+-- channel, after the first try in doubt. But every other message of the conversation that was in doubt may have arrived too, with a late
+-- receipt; so the second kind proves it only if there are more unknown message ids than other doubts.
 with unknown as (
     select message_id, parcel_id, received_at from early_receipts
     where account_id = %(account)s and platform = %(platform)s and rank < %(failed)s
@@ -62,7 +62,7 @@ order by died_at, outbox.id
 -- name: hold_conversation
 select from conversations where id = %(conversation_id)s for update
 
--- name: arrive
+-- name: mark_arrived
 with early as (
     delete from early_receipts where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
     returning rank, received_at
@@ -76,14 +76,14 @@ returning id
 select id, conversation_id from outbox where state = 'ambiguous' order by id limit 1
 
 -- name: list_left_in_doubt
--- Its last try was not counted among its doubts.
+-- Its last try was not yet counted in `doubts`.
 update outbox set state = 'dead', died_at = now(), outcome = 'ambiguous', doubts = doubts + 1,
     reason = case reason when '' then 'it may have arrived' else reason end
 where id = %(id)s and state = 'ambiguous'
 returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 
--- name: on_their_way
--- Or given up in doubt, which comes last: what is on its way now is the likelier one.
+-- name: undelivered
+-- Messages given up in doubt come last: a message that is being delivered now is the more likely match.
 select id, user_id, turn_id, part, news, body, is_message from outbox
 where conversation_id = (
     select id from conversations where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
@@ -98,13 +98,13 @@ where id in (
 ) order by id for update
 
 -- name: fail
--- One that was delivered before stays what it is: the platform contradicts itself, and it was there.
+-- A message with a receipt of delivery stays delivered: the platform contradicts itself, and the message had arrived.
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = %(outcome)s, reason = %(reason)s
 where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
     and state = 'sent' and rank < %(delivered)s
 returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 
--- name: take_found
+-- name: take_early_receipt
 delete from early_receipts as early
 where (account_id, platform, message_id) in (
     select account_id, platform, message_id from early_receipts
@@ -117,14 +117,14 @@ where (account_id, platform, message_id) in (
 )
 returning account_id, platform, message_id, channel_id, rank, outcome, reason
 
--- name: forget_old
+-- name: delete_old_receipts
 delete from early_receipts where received_at < now() - make_interval(secs => %(keep_s)s)
 
--- name: left
+-- name: set_unreachable
 update conversations set unreachable_since = coalesce(%(since)s, now())
 where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
 
--- name: came_back
+-- name: set_reachable
 update conversations set unreachable_since = null
 where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
 
@@ -146,12 +146,12 @@ where account_id = %(account)s and platform = %(platform)s and channel_id = %(ol
     where known.account_id = %(account)s and known.platform = %(platform)s and known.channel_id = %(new)s
 )
 
--- name: move_parcels
+-- name: move_messages
 update outbox set channel_id = %(new)s
 where conversation_id = any(%(conversations)s) and channel_id = %(old)s and state in ('pending', 'attempting')
 
--- name: answered
--- The newest, should a platform ever give an id twice.
+-- name: answer_source
+-- The newest, in case a platform gives one id twice.
 select outbox.turn_id, session_id, coalesce(meta -> 'calls', '[]')
 from outbox join interactions using (turn_id)
 where outbox.account_id = %(account)s and outbox.platform = %(platform)s and message_id = %(message_id)s and news = ''

@@ -4,7 +4,7 @@
 select user_id, head, length, live, mark from sessions where id = %(session_id)s for no key update
 
 -- name: append
--- All of it or, where the list is another one or a sample is known already, nothing. One trip, because this is what every answer costs.
+-- Writes everything; or nothing, if the head has changed or a sample is known. One round trip, because every answer needs it.
 with moved as (
     update sessions set head = %(new_head)s, length = length + %(count)s, mark = %(mark)s, last_at = clock_timestamp()
     where id = %(session_id)s and head = %(head)s
@@ -12,8 +12,8 @@ with moved as (
     returning live, length - %(count)s as before
 )
 
--- name: appended
--- What comes with a list that was moved: the end of every statement that moves one.
+-- name: append_rest
+-- The rows of the appended messages: the end of every statement that appends to a list.
 , messages as (
     insert into graph_messages (session_id, address, body)
     select %(session_id)s, address, body from moved, unnest(%(addresses)b::bytea[], %(bodies)b::bytea[]) as new (address, body)
@@ -35,7 +35,7 @@ with moved as (
 select live from moved
 
 -- name: load
--- One statement, so that all of it is read at one moment, whatever others write meanwhile.
+-- One statement reads one snapshot, whatever other transactions write meanwhile.
 select
     user_id, seed, live, mark, erased,
     log.nodes, log.splices, messages.addresses, messages.bodies, versions.entries, overlays.addresses, overlays.bodies,

@@ -1,6 +1,6 @@
--- What came in. Lock order everywhere: the conversation's row first, then the turn's.
+-- Inbound messages. Lock order everywhere: the conversation's row first, then the turn's.
 
--- name: look
+-- name: first_delivery
 select first.turn_id, first.conversation_id, first.seq, (
     select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
 )
@@ -8,7 +8,7 @@ from (values (1)) as always
 left join inbox as first on first.account_id = %(account)s and first.event_key = %(event_key)s
 
 -- name: next_number
--- A platform says which of its chats are groups. The API has names only: there a second user makes a room of a conversation.
+-- A platform says which of its chats are groups. The API has only names of channels: there a second user makes a conversation shared.
 insert into conversations (account_id, platform, channel_id, user_id, last_seq, is_shared)
 values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1, %(is_shared)s)
 on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1,
@@ -48,7 +48,7 @@ select conversation_id, user_id, seq, epoch, attempts, extract(epoch from now() 
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id)
 from message
 
--- name: behind
+-- name: waiting_behind
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
 from inbox join conversations on conversations.id = conversation_id
 where conversation_id = %(conversation_id)s and seq > %(seq)s and state = 'waiting' and attempts = 0
@@ -57,7 +57,7 @@ order by seq limit %(limit)s
 -- name: join
 update inbox set state = 'done', ended_at = now(), joined_to = %(turn_id)s where turn_id = any(%(turns)s) and state = 'waiting'
 
--- name: excuse
+-- name: uncount_attempt
 update inbox set attempts = attempts - 1
 from conversations
 where turn_id = %(turn_id)s and state = 'waiting' and attempts > 0
@@ -88,7 +88,7 @@ select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
--- name: private
+-- name: last_private
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
 from inbox join conversations on conversations.id = conversation_id
 where inbox.user_id = %(user_id)s and inbox.account_id = %(account)s and not is_shared

@@ -1,5 +1,5 @@
--- The job queue, where its own queries do not ask whose job it is. A worker that was paused and wakes up must not end a job that was
--- given to somebody else meanwhile.
+-- Queries of the job queue that also check which worker a job belongs to; Procrastinate's own do not. A worker that was paused and wakes up
+-- must not end a job that another worker got meanwhile.
 
 -- name: finish
 with mine as (
@@ -19,7 +19,7 @@ with mine as (
     select id, queueing_lock from procrastinate_jobs
     where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
     for update
-), spare as (  -- another one waits already that will do the same, and only one of them may wait
+), spare as (  -- another job waits already that will do the same, and only one of them may wait
     delete from procrastinate_jobs as job using mine
     where job.id = mine.id
         and exists (select from procrastinate_jobs as twin where twin.queueing_lock = mine.queueing_lock and twin.status = 'todo')

@@ -1,4 +1,4 @@
--- The journal of turns. An effect is noted before it starts and again when it has ended.
+-- The journal of turns. The worker notes an effect before it starts and again when it has ended.
 
 -- name: begin
 with claimed as (

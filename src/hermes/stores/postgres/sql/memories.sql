@@ -1,4 +1,4 @@
--- Facts of users, and their dreams. Every query names the user whose rows it touches, but for the jobs that go through all of them.
+-- Facts of users, and their dreams. Every query is limited to one user's rows, except those of jobs that go through all users.
 
 -- name: has_free
 select exists (select from user_memory where user_id = %(user_id)s and key is null)
@@ -26,7 +26,7 @@ select id, key, value, origin, source_turn, confidence, created_at, expires_at, 
 where user_id = %(user_id)s and id = any(%(ids)s)
 
 -- name: candidates
--- Exact: every fact of the user's is looked at. An approximate index would find others' facts first, and then too few of theirs.
+-- Exact: it looks at every fact of the user. An approximate index would find other users' facts first, and then too few of this user.
 select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance, terms from user_memory
 where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
 order by distance, number desc
@@ -35,7 +35,7 @@ order by distance, number desc
 update user_memory set superseded_at = %(now)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_at is null
 
 -- name: expire
--- What has expired makes room for what is new, as what is superseded does.
+-- An expired fact counts as superseded, so that a new fact can take its place.
 update user_memory set superseded_at = expires_at where user_id = %(user_id)s and superseded_at is null and expires_at <= %(now)s
 
 -- name: add
@@ -53,7 +53,7 @@ returning id
 update user_memory set superseded_by = %(id)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_by is null
 
 -- name: delete
-with lines as (delete from dreams where user_id = %(user_id)s and evidence @> array[%(id)s::uuid])
+with dependent as (delete from dreams where user_id = %(user_id)s and evidence @> array[%(id)s::uuid])
 delete from user_memory where user_id = %(user_id)s and id = %(id)s returning id
 
 -- name: learnt_in
@@ -65,7 +65,7 @@ with nights as (delete from dream_nights where user_id = %(user_id)s),
     facts as (delete from user_memory where user_id = %(user_id)s returning id)
 select count(*) from facts
 
--- name: unmark
+-- name: delete_old_marks
 delete from forgettings where user_id = %(user_id)s and at < clock_timestamp() - interval '30 days'
 
 -- name: mark
@@ -75,7 +75,7 @@ values (
 )
 
 -- name: marks
--- By when the messages came in: what a user wrote after they asked to forget something teaches it anew, however soon it came.
+-- Compares the times when messages came in: a message that the user wrote after asking to forget something teaches it anew, however soon.
 select key, terms, turn_id is not distinct from %(turn_id)s
 from forgettings
 where user_id = %(user_id)s and at >= (select received_at from inbox where turn_id = %(turn_id)s)
@@ -91,7 +91,7 @@ update user_memory set embedding = %(vector)s::vector, model = %(model)s, dimens
 where user_id = %(user_id)s and id = %(id)s and key is null and length(value) > 0
 
 -- name: due
--- After the last dream of this depth something was learnt; a deep one also goes over what is old.
+-- Users with a fact that is newer than their last dream of this depth; a deep dream needs no new fact.
 select user_id from user_memory
 where superseded_at is null and length(value) > 0
     and not exists (
@@ -130,8 +130,8 @@ delete from dreams where user_id = %(user_id)s and id = any(%(ids)s)
 update dreams set review = %(review)s, reason = %(reason)s, reviewed_at = now() where user_id = %(user_id)s and id = %(id)s returning id
 
 -- name: past_messages
--- A session is over when it has been silent for too long, when it was ended, or when the conversation went on in another one. Whoever
--- took something back is not told what they said before.
+-- A session is over when it has been silent for too long, when it was ended, or when the conversation went on in another session. Messages
+-- from before the user's last `Sessions.end` are left out.
 select inbox.turn_id, inbox.envelope, inbox.received_at
 from interactions join inbox on inbox.turn_id = interactions.turn_id join sessions on sessions.id = interactions.session_id
     join users on users.id = inbox.user_id

@@ -1,7 +1,7 @@
--- Calls of models, the alerts on what they add up to, and the kill switch.
+-- Model calls, the budget alerts on their totals, and the kill switch.
 
 -- name: add
--- One value for the whole row: a call has two dozen fields, and each one that is sent by itself costs as much as all of them together.
+-- One JSON value for the whole row: a call has two dozen fields, and one field sent as its own parameter costs as much as all in one value.
 insert into calls (
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
@@ -29,13 +29,13 @@ select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::
 from calls where user_id = %(user_id)s and day >= %(since)s and day < %(until)s
 
 -- name: by_day
--- One statement, one moment: the ids are exactly those that the sums have counted.
+-- One statement reads one snapshot: the ids are exactly those that the sums have counted.
 select day, count(*), sum(tokens)::bigint, sum(micro_usd)::bigint, coalesce(array_agg(id) filter (where day >= %(ids_since)s), '{}')
 from calls where user_id = %(user_id)s and day >= %(since)s and day < %(until)s
 group by day order by day
 
 -- name: on_day
--- One statement, one moment: whatever is among the ids is in the sums.
+-- One statement reads one snapshot: every call among the ids is in the sums.
 with recent as (
     select coalesce(array_agg(id), '{}') as ids from calls
     where day = %(day)s and created_at > clock_timestamp() - make_interval(secs => %(recent_s)s)

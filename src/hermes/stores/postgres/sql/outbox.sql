@@ -1,8 +1,8 @@
--- What goes out, in order: within a conversation by the turn's number, within a turn by part; news, and what comes late, behind the answer
--- of the turn that was the newest when they were put.
+-- Outbound messages, in order: within a conversation by the turn's number, within a turn by part; proactive and late messages after the
+-- answer of the turn that was the newest when they were put.
 --
--- Lock order everywhere: the conversation's row first, then the outbox. Whoever gives a parcel up also gives a credit back, and a turn that
--- ends holds that balance while it waits for the outbox; so giving up begins with the conversation, which the turn holds before both.
+-- Lock order everywhere: the conversation's row first, then the outbox. A transaction that gives a message up also gives a credit back, and
+-- a turn that ends holds that balance while it waits for the outbox; so giving up begins with the conversation, which the turn locks first.
 
 -- name: put
 insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, body, is_message, thread, reply_to, state)
@@ -13,7 +13,7 @@ on conflict (turn_id, news, part) do nothing
 returning id
 
 -- name: hold_conversation
--- So that the ids of news grow in the order of their commits, within a conversation.
+-- So that within a conversation the ids of proactive messages grow in the order of their commits.
 select from conversations where id = %(conversation_id)s for update
 
 -- name: put_news
@@ -60,8 +60,8 @@ returning outbox.id, outbox.user_id, turn_id, seq, part, account_id, platform, c
 -- name: give_up
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s
 
--- name: lock_line
--- So that of two parcels that are put back at once, the second is counted behind the first.
+-- name: lock_account
+-- So that of two messages that are put back at once, the second one counts the first.
 select pg_advisory_xact_lock(hashtextextended('failed_sends/' || %(platform)s || '/' || %(account)s, 0))
 
 -- name: is_full
@@ -71,7 +71,7 @@ select count(*) >= %(cap)s from (
 ) as waiting
 
 -- name: settle
-with early as (  -- one that failed is left for whoever looks for those: here, the conversation is not held
+with early as (  -- a receipt of a failure stays for `take_early_receipt`: this query does not hold the conversation
     delete from early_receipts
     where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s and rank < %(failed)s
     returning rank, received_at
@@ -87,7 +87,7 @@ where id = %(id)s and state = 'attempting' and tries = %(tries)s
 returning state
 
 -- name: mark_unreachable
--- As of when the parcel was taken: whoever has written since is reachable.
+-- As of the time when the message was taken: a user who has written since then is reachable.
 update conversations set unreachable_since = %(taken_at)s where id = %(conversation_id)s
 
 -- name: stranded

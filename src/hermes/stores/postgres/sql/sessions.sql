@@ -1,6 +1,6 @@
--- Sessions of conversations. Times are the database's, so that workers on several hosts agree on what idle means.
+-- Sessions of conversations. Times come from the database's clock, so that workers on several hosts agree on when a session is idle.
 
--- name: go_on
+-- name: find_current
 update sessions set last_at = clock_timestamp()
 where id = (select id from sessions where conversation_id = %(conversation_id)s order by number desc limit 1)
     and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null and is_shared = %(is_shared)s
@@ -28,14 +28,14 @@ select id, conversation_id, user_id, previous, head, length, is_shared from sess
 -- name: has_account
 select from accounts where id = %(account)s
 
--- name: named
+-- name: find_by_name
 select id from sessions where id = %(id)s or conversation_id = %(id)s
 union
 select sessions.id from conversations join sessions on sessions.conversation_id = conversations.id
 where channel_id = %(name)s or (platform = 'completions' and channel_id = conversations.user_id || '/named/' || %(name)s)
 
 -- name: find
--- A call is a sign of life too, whether or not it touched the session.
+-- A model call counts as activity too, whether or not it updated the session.
 select id from sessions
 where (%(among)s::uuid[] is null or id = any(%(among)s::uuid[]))
     and (%(since)s::timestamptz is null or last_at >= %(since)s or id in (select session_id from calls where created_at >= %(since)s))
@@ -51,7 +51,7 @@ where id in (
     select id from sessions
     where ended_at is null
         and (user_id = %(user_id)s or conversation_id in (select conversation_id from inbox where inbox.user_id = %(user_id)s))
-    order by id for no key update  -- in one order, so that two who end the same ones do not wait for each other
+    order by id for no key update  -- in one order, so that two transactions that end the same sessions do not wait for each other
 )
 returning id
 
@@ -59,7 +59,8 @@ returning id
 update users set shown_from = clock_timestamp() where id = %(user_id)s
 
 -- name: spoken
--- A turn's log says what it added to the list. Of a user who is gone altogether, their own sessions are as good as gone.
+-- The row of a turn in interactions has the nodes that it added to the graph. The sessions of an owner who was deleted are left out: no key
+-- opens them.
 with theirs as (
     select session_id, array_agg(node) as nodes
     from interactions join sessions on sessions.id = session_id join users as owner on owner.id = sessions.user_id,
@@ -85,7 +86,7 @@ from theirs order by session_id
 update interactions set meta = meta - 'nodes' where user_id = %(user_id)s and session_id = %(session_id)s and meta ? 'nodes'
 
 -- name: may_train
--- Whoever opened a conversation need not be alone in it: a turn's log says who spoke, and in which session.
+-- The owner of a session need not be the only user in it: interactions has the user and the session of every turn.
 select owner.state = 'deleted', owner.trains and not exists (
     select from inbox join interactions on interactions.turn_id = inbox.turn_id join users on users.id = inbox.user_id
     where inbox.conversation_id = sessions.conversation_id and interactions.session_id = sessions.id and not users.trains

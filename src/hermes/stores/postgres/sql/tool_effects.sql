@@ -1,4 +1,4 @@
--- The effects of tools, and what waits for a user's word.
+-- The effects of tools, and the offers that wait for a user's confirmation.
 
 -- name: begin
 insert into tool_effects (turn_id, call_index, user_id, tool)

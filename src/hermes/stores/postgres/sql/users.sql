@@ -8,8 +8,8 @@ with seen as (
 )
 select id, state, tier, language, referral_code, trains, referred_by, created_at from users join seen on users.id = seen.user_id
 
--- name: lock_newcomer
-select pg_advisory_xact_lock(hashtextextended(%(newcomer)s, 0))
+-- name: lock_new_channel
+select pg_advisory_xact_lock(hashtextextended(%(lock_name)s, 0))
 
 -- name: add_account
 insert into accounts (id) values (%(account)s) on conflict do nothing
@@ -61,7 +61,7 @@ insert into user_channels (account_id, platform, sender_id, user_id, last_inboun
 values (%(account)s, %(platform)s, %(sender_id)s, %(user_id)s, null)
 
 -- name: lock_channel
--- Whoever takes a message in notes it in this row first, and waits here.
+-- The intake of a message updates this row first, so it waits here.
 select user_id from user_channels
 where account_id = %(account)s and platform = %(platform)s and sender_id = %(sender_id)s for update
 
@@ -117,12 +117,12 @@ select
     0
 
 -- name: hold_channels
--- Whoever takes a message in notes it in these rows first, and waits here.
+-- The intake of a message updates one of these rows first, so it waits here.
 select from user_channels where user_id = %(user_id)s and (%(account)s::text is null or account_id = %(account)s)
 order by account_id, platform, sender_id for update
 
 -- name: fence
--- Whoever works on a turn of theirs, or waits to, finds that it is not theirs to end any more.
+-- A worker that runs a turn of this user, or waits to, loses its claim and cannot end the turn.
 update conversations set epoch = epoch + 1
 where id in (
     select conversation_id from inbox
@@ -135,7 +135,7 @@ set state = 'deleted', deleted_at = now(), trains = false, language = null, refe
 where id = %(user_id)s and state <> 'deleted'
 
 -- name: forget_referrals
--- Whom they brought is theirs to be forgotten too.
+-- Other users do not keep the id of the erased user who referred them.
 update users set referred_by = null where referred_by = %(user_id)s
 
 -- name: forget_channels
@@ -160,21 +160,23 @@ with nights as (delete from dream_nights where user_id = %(user_id)s),
 delete from user_memory where user_id = %(user_id)s
 
 -- name: forget_errands
--- What tools did for them. Also what is not sealed says too much: when somebody eats out, how they pay, what a courier calls their order.
+-- The effects of tools for this user. Columns that are not sealed reveal too much as well: when the user eats out, how they pay, which
+-- number a delivery service gave their order.
 with effects as (delete from tool_effects where user_id = %(user_id)s),
     offers as (delete from tool_offers where user_id = %(user_id)s),
-    tables as (delete from bookings where user_id = %(user_id)s),
+    booked as (delete from bookings where user_id = %(user_id)s),
     alarms as (delete from reminders where user_id = %(user_id)s),
     prices as (delete from price_watchers where user_id = %(user_id)s),
     eaten as (delete from meals where user_id = %(user_id)s)
 delete from orders where user_id = %(user_id)s
 
 -- name: forget_chats
--- How the OpenAI door would know their chats again. The chats themselves are sealed, and stay as what nobody can read.
+-- The rows by which the OpenAI endpoint would recognise the user's chats. The chats themselves are sealed; they stay, and no key opens them.
 delete from door_samples where user_id = %(user_id)s
 
 -- name: forget_asked
--- What models were asked in turns of others who spoke where they did: their words were in the history. The line in the journal stays.
+-- The requests to models in turns of other users of the same conversations: the history in them has this user's words. The journal keeps
+-- its entry without the request.
 update run_events set type = 'llm_called', request = null
 from interactions
 where run_events.turn_id = interactions.turn_id and step = 'call_model' and type = 'effect' and interactions.user_id <> %(user_id)s
@@ -207,11 +209,12 @@ with turns as (select turn_id from inbox where user_id = %(user_id)s and account
 delete from price_watchers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
 
 -- name: leave_turns
--- With their journal, their log and their answers. What was paid for them is in the ledger and in `calls`.
+-- With their journal, their interactions and their answers. What they cost stays in the ledger and in `calls`.
 delete from inbox where user_id = %(user_id)s and account_id = %(account)s
 
 -- name: leave_graphs
--- Where nobody else spoke, the whole graph; the session stays as an empty frame. Where others did, it is for them to keep, without the words.
+-- Where no other user spoke, the whole graph is deleted and the session stays empty. Where others spoke, the graph stays for them, without
+-- this user's words.
 with theirs as (
     update sessions set length = 0, live = 0, erased = null, ended_at = coalesce(ended_at, clock_timestamp())
     where user_id = %(user_id)s and account_id = %(account)s
@@ -249,7 +252,7 @@ select user_id, generation, master, wrapped from data_keys where master <> %(mas
 update data_keys set master = %(master)s, wrapped = %(wrapped)s where user_id = %(user_id)s and generation = %(generation)s
 
 -- name: masters
--- each name once, by jumping through the index instead of reading every user
+-- Each name once: it jumps through the index and does not read every user.
 with recursive masters as (
     (select master from data_keys order by master limit 1)
     union all

@@ -75,7 +75,7 @@ async def measure(stores: embedded.StoreUrls, races: int, calls: int) -> None:
     await migrate(stores.database_url)
     async with open_database(stores.database_url) as database, client(stores.redis_url) as here, client(stores.redis_url) as there:
         budgets = [RedisBudgets(each, database, PostgresModelCalls(), alerts=Silent(), clock=Wall(), wait_s=5.0) for each in (here, there)]
-        spend = RedisGlobalSpend(here, database, PostgresModelCalls(), latches=PostgresKillSwitchRecords(), alerts=Silent(), clock=Wall())
+        spend = RedisGlobalSpend(here, database, PostgresModelCalls(), records=PostgresKillSwitchRecords(), alerts=Silent(), clock=Wall())
         await single(budgets[0], spend, calls)
         await crowd(budgets[0], calls)
         await rebuild(budgets[0], database, here)

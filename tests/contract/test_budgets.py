@@ -117,7 +117,7 @@ class Process:
         shared: dict[str, Any] = {"alerts": self.alerts, "clock": self.clock}
         self.budgets = RedisBudgets(self.redis, self.sql, self.calls, **shared, max_pause_s=0.05)
         self.spend = RedisGlobalSpend(
-            self.redis, self.sql, self.calls, latches=PostgresKillSwitchRecords(), **shared, poll_s=0.1, wait_s=1.0
+            self.redis, self.sql, self.calls, records=PostgresKillSwitchRecords(), **shared, poll_s=0.1, wait_s=1.0
         )
 
     async def reserve(self, user_id: UUID, tokens: int, *, day: int = DAY, month: int = MONTH, lease_s: float = LEASE_S) -> BudgetHold:
@@ -1095,7 +1095,7 @@ async def test_a_ceiling_that_was_set_by_hand_holds_until_midnight(here: Process
 async def test_a_look_that_began_before_the_switch_was_pulled_does_not_release_it(here: Process) -> None:
     await here.spend.admit(None)
     await asyncio.sleep(0.11)
-    engaged, has_read, may_go = here.spend._latches.engaged, asyncio.Event(), asyncio.Event()
+    engaged, has_read, may_go = here.spend._records.engaged, asyncio.Event(), asyncio.Event()
 
     async def slow(tx: Transaction) -> Any:
         found = await engaged(tx)
@@ -1103,10 +1103,10 @@ async def test_a_look_that_began_before_the_switch_was_pulled_does_not_release_i
         await may_go.wait()
         return found
 
-    here.spend._latches.engaged = slow  # type: ignore[method-assign]
+    here.spend._records.engaged = slow  # type: ignore[method-assign]
     looking = asyncio.create_task(here.spend.kill_switch_record())
     await has_read.wait()
-    here.spend._latches.engaged = engaged  # type: ignore[method-assign]
+    here.spend._records.engaged = engaged  # type: ignore[method-assign]
     await here.spend.kill_switch("a loop", "ann")
     may_go.set()
     await looking
@@ -1116,13 +1116,13 @@ async def test_a_look_that_began_before_the_switch_was_pulled_does_not_release_i
 
 async def test_many_who_ask_at_once_read_the_latch_once(here: Process) -> None:
     looks = 0
-    engaged = here.spend._latches.engaged
+    engaged = here.spend._records.engaged
 
     async def counting(tx: Transaction) -> Any:
         nonlocal looks
         looks += 1
         return await engaged(tx)
 
-    here.spend._latches.engaged = counting  # type: ignore[method-assign]
+    here.spend._records.engaged = counting  # type: ignore[method-assign]
     await asyncio.gather(*(here.spend.kill_switch_record() for _ in range(64)))
     assert looks == 1

@@ -85,7 +85,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
     async with Redis.from_url(redis_url) as redis, vendors() as v:
         client = HttpClient()
         budgets = RedisBudgets(redis, database, calls, alerts=bell, clock=clock)
-        spend = RedisGlobalSpend(redis, database, calls, latches=PostgresKillSwitchRecords(), alerts=bell, clock=clock)
+        spend = RedisGlobalSpend(redis, database, calls, records=PostgresKillSwitchRecords(), alerts=bell, clock=clock)
         v.anthropic.models[:] = ["claude-haiku-4-5-20251001", "claude-sonnet-4-6"]
         v.ollama.models[:] = ["llama3.2"]
         backends = {

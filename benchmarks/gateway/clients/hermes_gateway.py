@@ -115,7 +115,7 @@ async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]
     batch = ScriptBatch(redis)
     budgets = RedisBudgets(redis, database, calls, alerts=alerts, clock=clock, batch=batch)
     stack.push_async_callback(budgets.aclose)
-    spend = RedisGlobalSpend(redis, database, calls, latches=PostgresKillSwitchRecords(), alerts=alerts, clock=clock, batch=batch)
+    spend = RedisGlobalSpend(redis, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=clock, batch=batch)
     counted = {"budgets": budgets, "spend": spend}
     recorded = {"calls": calls, "transactions": database} if aim.options["stores"] == "all" else {}
     return {**unstored, **counted, **recorded}, user.id

@@ -155,7 +155,7 @@ def adapters_from(
         calls=calls,
         budgets=budgets,
         spend=RedisGlobalSpend(
-            client, database, calls, latches=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
+            client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         venues=PostgresVenues(),

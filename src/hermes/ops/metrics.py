@@ -81,7 +81,7 @@ class Metrics:
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
         self.webhooks_ignored = Counter(
             "hermes_webhooks_ignored",
-            "What platforms posted and nothing was done about; `other_account`: it is for an account that is not set up.",
+            "Inbound events that Hermes ignored; `other_account`: the event is for an account that is not set up.",
             ["platform", "reason"],
             registry=self.registry,
         )

@@ -104,7 +104,7 @@ class House:
 
     @property
     def told(self) -> list[tuple[str, str, OutboxState]]:
-        return [(news.name, news.text, state) for _, news, state in self.outbox.told]
+        return [(news.name, news.text, state) for _, news, state in self.outbox.proactive]
 
 
 async def test_a_reminder_is_promised_sent_and_written_down() -> None:
@@ -125,7 +125,7 @@ async def test_what_was_asked_for_in_a_room_is_said_in_private_or_not_at_all() -
     house.inbox.messages[asked.turn_id] = asked
     house.wants(asked)
     assert await house.proactive.remind(NOON) == 1
-    assert [each.conversation_id for each, _, _ in house.outbox.told] == [said.conversation_id]
+    assert [each.conversation_id for each, _, _ in house.outbox.proactive] == [said.conversation_id]
     del house.inbox.messages[said.turn_id]
     house.wants(asked, code="8MR3")
     assert await house.proactive.remind(NOON) == 0
@@ -174,7 +174,7 @@ async def test_more_than_one_batch_is_said_in_the_order_of_each_conversation() -
         house.wants(turns[number % 3], text=str(number), code=f"{number:02d}")
     assert await house.proactive.remind(NOON) == 45
     for at, said in enumerate(turns):
-        codes = [news.name for asked, news, _ in house.outbox.told if asked == said]
+        codes = [news.name for asked, news, _ in house.outbox.proactive if asked == said]
         assert codes == [f"reminder/{number:02d}" for number in range(at, 45, 3)]
 
 

@@ -129,7 +129,7 @@ class PostgresDeliveryTracking:
         ]
 
     async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
-        return [as_delivery_status(row) for row in await fetch_rows(tx, "standings", {"turn_id": turn_id})]
+        return [as_delivery_status(row) for row in await fetch_rows(tx, "statuses", {"turn_id": turn_id})]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ class PostgresInbox:
         return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, mark_shared(envelope, is_shared=is_shared), age_s, recent)
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
-        wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
+        values = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
         found = [
-            await self._read_message(tx, row) for row in await (await connection_of(tx).execute(SQL["waiting_behind"], wanted)).fetchall()
+            await self._read_message(tx, row) for row in await (await connection_of(tx).execute(SQL["waiting_behind"], values)).fetchall()
         ]
         return [message for message in found if message is not None]
 
@@ -107,7 +107,7 @@ class PostgresInbox:
         return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
 
     async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
-        row = await (await connection_of(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["message_of"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._read_message(tx, row)
 
     async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:

@@ -62,7 +62,7 @@ class PostgresMemories:
         return bool(has)
 
     async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
-        return await self._facts(tx, "keyed", user_id, {"now": now})
+        return await self._facts(tx, "structural", user_id, {"now": now})
 
     async def live(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         return await self._facts(tx, "live", user_id, {"now": now})

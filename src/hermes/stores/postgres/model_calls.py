@@ -35,7 +35,7 @@ class PostgresModelCalls:
         return bool(await fetch_rows(tx, "add", as_row(call)))
 
     async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
-        query = "spent" if user_id is None else "spent_by_user"
+        query = "totals" if user_id is None else "totals_of_user"
         [row] = await fetch_rows(tx, query, {"since": since, "until": until, "user_id": user_id})
         return CallTotals(*row)
 
@@ -48,7 +48,7 @@ class PostgresModelCalls:
         return DayTotals(day, CallTotals(calls, tokens, micro_usd), ids)
 
     async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
-        return bool(await fetch_rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
+        return bool(await fetch_rows(tx, "note_alert", {"subject": subject, "period": period, "percent": percent}))
 
 
 class PostgresKillSwitchRecords:

@@ -58,12 +58,12 @@ class PostgresOutbox:
         await self._put(tx, "put", row, parts)
 
     async def put_proactive(
-        self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+        self, tx: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
-        row |= {"thread": said.envelope.thread, "state": state, "news": name}
+        row: dict[str, Any] = {"turn_id": asked.turn_id, "conversation_id": asked.conversation_id, "user_id": asked.user_id}
+        row |= {"thread": asked.envelope.thread, "state": state, "news": name}
         await connection_of(tx).execute(SQL["hold_conversation"], row)
-        await self._put(tx, "put_news", row, parts)
+        await self._put(tx, "put_proactive", row, parts)
 
     async def _put(self, tx: Transaction, query: str, row: dict[str, Any], parts: Sequence[MessageBody]) -> None:
         keys = await self._keyring.of(tx, row["user_id"])
@@ -73,14 +73,14 @@ class PostgresOutbox:
                 return  # an earlier call put it
 
     async def take_proactive(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
-        rows = await (await connection_of(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["take_proactive"], {"conversation_id": conversation_id})).fetchall()
         return await self._open_messages(tx, sorted(rows))
 
     async def proactive_messages(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         where = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
-        return await self._open_messages(tx, await (await connection_of(tx).execute(SQL["news"], where)).fetchall())
+        return await self._open_messages(tx, await (await connection_of(tx).execute(SQL["proactive_messages"], where)).fetchall())
 
     async def _open_messages(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
         found = []
@@ -156,7 +156,7 @@ class PostgresOutbox:
 
     async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
         limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s, "limit": limit}
-        rows = await (await connection_of(tx).execute(SQL["stranded"], limits)).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["stranded_conversations"], limits)).fetchall()
         return [row[0] for row in rows]
 
     async def answer(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:

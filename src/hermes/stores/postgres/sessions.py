@@ -109,7 +109,7 @@ class PostgresSessions:
         return [session_id for (session_id,) in ended]
 
     async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
-        rows = await (await connection_of(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["user_nodes"], {"user_id": user_id, "account": account})).fetchall()
         return [UserNodes(session_id, *map(frozenset, columns)) for session_id, *columns in rows]
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:

@@ -152,7 +152,9 @@ class PostgresUsers:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
     async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
-        [counts] = await fetch_rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
+        [counts] = await fetch_rows(
+            tx, "count_data" if account is None else "count_data_in_account", {"user_id": user_id, "account": account}
+        )
         names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
         return UserDataCounts(**dict(zip(names, counts, strict=True)))
 

@@ -42,32 +42,34 @@ class RedisBreakers:
         self._swap = redis.register_script(SWAP_SCRIPT)
         self._is_down = False
 
-    async def admit(self, line: ChannelName) -> Admission:
-        return await self._change(line, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
+    async def admit(self, channel_name: ChannelName) -> Admission:
+        return await self._change(channel_name, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
 
-    async def record_success(self, line: ChannelName) -> BreakerChange | None:
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
         try:
-            before = decode_breaker(await self._redis.getdel(breaker_key(line)))
+            before = decode_breaker(await self._redis.getdel(breaker_key(channel_name)))
         except REDIS_ERRORS as error:
             self._note_outage(error)
             return None
         self._note_outage(None)
         return rules.record_success(before)[1]
 
-    async def record_failure(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
-        return await self._change(line, lambda breaker, now: rules.record_failure(breaker, now, self._limits, is_probe=admission.is_probe))
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        return await self._change(
+            channel_name, lambda breaker, now: rules.record_failure(breaker, now, self._limits, is_probe=admission.is_probe)
+        )
 
-    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
         if admission.is_probe:
-            await self._change(line, lambda breaker, _: (rules.release_probe(breaker, is_probe=True), None))
+            await self._change(channel_name, lambda breaker, _: (rules.release_probe(breaker, is_probe=True), None))
 
-    async def stop(self, line: ChannelName) -> BreakerChange | None:
-        changed = await self._change(line, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        changed = await self._change(channel_name, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
         return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
 
-    async def _change(self, line: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
+    async def _change(self, channel_name: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
         """Change the state of a channel account atomically. None if Redis cannot be reached, or after MAX_TRIES."""
-        key, keep_ms = breaker_key(line), round(self._limits.keep_s * 1_000)
+        key, keep_ms = breaker_key(channel_name), round(self._limits.keep_s * 1_000)
         try:
             for _ in range(MAX_TRIES):
                 stored: Any = await self._redis.get(key) or b""
@@ -79,7 +81,7 @@ class RedisBreakers:
         except REDIS_ERRORS as error:
             self._note_outage(error)
             return None
-        log.warning("breaker_contended", platform=str(line.platform), account=line.account)
+        log.warning("breaker_contended", platform=str(channel_name.platform), account=channel_name.account)
         return None
 
     def _note_outage(self, error: Exception | None) -> None:
@@ -91,8 +93,8 @@ class RedisBreakers:
         self._is_down = error is not None
 
 
-def breaker_key(line: ChannelName) -> str:
-    return f"hermes:breaker:{line.platform}:{line.account}"
+def breaker_key(channel_name: ChannelName) -> str:
+    return f"hermes:breaker:{channel_name.platform}:{channel_name.account}"
 
 
 def decode_breaker(stored: bytes | str | None) -> Breaker:

@@ -49,7 +49,7 @@ class RedisGlobalSpend:
         transactions: Transactions,
         calls: ModelCalls,
         *,
-        latches: KillSwitchRecords,
+        records: KillSwitchRecords,
         alerts: Alerts,
         clock: Clock,
         batch: ScriptBatch | None = None,
@@ -58,9 +58,9 @@ class RedisGlobalSpend:
     ) -> None:
         """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without the counter."""
         self._counters = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s)
-        self._transactions, self._calls, self._latches = transactions, calls, latches
+        self._transactions, self._calls, self._records = transactions, calls, records
         self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
-        self._latch: KillSwitchRecord | None = None
+        self._record: KillSwitchRecord | None = None
         self._unsaved: KillSwitchRecord | None = None
         self._read_at: float | None = None
         self._reading = asyncio.Lock()
@@ -82,7 +82,7 @@ class RedisGlobalSpend:
             await self._warn(day, percent, int(spent), cap_micro_usd)
         if int(spent) >= KILL_SWITCH_MICRO_USD:
             await self._read_record(not_before=time.monotonic())
-            raise CallsPaused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
+            raise CallsPaused(PauseReason.KILL_SWITCH, None if self._record else midnight(next_day(day)))
         if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
             raise CallsPaused(PauseReason.CAP, midnight(next_day(day)))
 
@@ -98,7 +98,7 @@ class RedisGlobalSpend:
     async def kill_switch(self, reason: str, by: str) -> None:
         # Also if a record is known already: another process may have released it a moment ago.
         self._unsaved = KillSwitchRecord(self._clock.now(), by, reason)
-        self._latch = self._latch or self._unsaved
+        self._record = self._record or self._unsaved
         self._changes += 1
         log.warning("kill_switch_engaged", by=by, reason=reason)
         day = self._today()
@@ -110,8 +110,8 @@ class RedisGlobalSpend:
 
     async def release(self, by: str) -> None:
         async with self._transactions.begin() as tx:
-            await self._latches.release(tx, by)
-        self._latch = self._unsaved = None
+            await self._records.release(tx, by)
+        self._record = self._unsaved = None
         self._changes += 1
         log.warning("kill_switch_released", by=by)
         _, counter, state, *_ = global_keys(self._today())
@@ -123,7 +123,7 @@ class RedisGlobalSpend:
         # While one task reads, the others use the last value; they wait only for the very first one.
         if self._read_at is None or (self._read_at < due and not self._reading.locked()):
             await self._read_record(not_before=due)
-        return self._latch
+        return self._record
 
     async def _read_record(self, *, not_before: float) -> None:
         """Read the record, after saving one that could not be saved before. If SQL cannot be reached, the known value stays; before the
@@ -137,25 +137,25 @@ class RedisGlobalSpend:
                     if self._unsaved is not None:
                         await self._save()
                     async with self._transactions.begin() as tx:
-                        found = await self._latches.engaged(tx)
+                        found = await self._records.engaged(tx)
             except (StoreUnavailable, TimeoutError) as error:
-                if self._read_at is None and self._latch is None:
+                if self._read_at is None and self._record is None:
                     raise StoreUnavailable("the database cannot say whether the kill switch is engaged") from error
                 log.warning("kill_switch_not_read", error=type(error).__name__)
             else:
                 if changes == self._changes:  # else this process used the switch after the record was read
-                    if (found is None) != (self._latch is None):
+                    if (found is None) != (self._record is None):
                         log.warning("kill_switch_seen", is_engaged=found is not None, by=found.by if found else None)
-                    self._latch = found
+                    self._record = found
             self._read_at = started
 
     async def _save(self) -> None:
         if self._unsaved is not None:
             unsaved, changes = self._unsaved, self._changes
             async with self._transactions.begin() as tx:
-                latch = await self._latches.engage(tx, unsaved.by, unsaved.reason)
+                record = await self._records.engage(tx, unsaved.by, unsaved.reason)
             if changes == self._changes:
-                self._latch, self._unsaved = latch, None
+                self._record, self._unsaved = record, None
 
     async def _warn(self, day: date, percent: int, spent: int, cap: int | None) -> None:
         if await is_first_alert(self._transactions, self._calls, "platform", day.isoformat(), percent):
@@ -174,8 +174,8 @@ class RedisGlobalSpend:
     async def _rebuild(self, day: date, lock: str, token: str) -> None:
         async with self._transactions.begin() as tx:
             found = await self._calls.on_day(tx, day, recent_s=RECENT_S)
-            latch = await self._latches.engaged(tx)
-        micro_usd = KILL_SWITCH_MICRO_USD if latch else found.totals.micro_usd
+            record = await self._records.engaged(tx)
+        micro_usd = KILL_SWITCH_MICRO_USD if record else found.totals.micro_usd
         ids = json.dumps([call_id.hex for call_id in found.ids])
         args = [token, self._kept_s(day), micro_usd, KILL_SWITCH_MICRO_USD, ids]
         await self._counters.run("rebuild_global", [*global_keys(day), lock], args)

@@ -47,9 +47,9 @@ class RedisHistories:
         if session.length == 0:
             return RecentHistory((), session.head)
         tokens = (await self._keys(session.user_id)).history(conversation_key)
-        hot = decode_history(await self._stored(session.id), tokens, session, self._keep)
-        if hot is not None:
-            return hot
+        cached = decode_history(await self._stored(session.id), tokens, session, self._keep)
+        if cached is not None:
+            return cached
         async with self._transactions.begin() as tx:
             graph = await self._graphs.load(tx, session.id)
         start = first_kept_index(len(graph), self._keep)

@@ -18,27 +18,29 @@ class MemoryBreakers:
     limits: BreakerLimits = DEFAULT_LIMITS
     states: dict[ChannelName, Breaker] = field(default_factory=dict)
 
-    async def admit(self, line: ChannelName) -> Admission:
-        self.states[line], admission = rules.admit(self._of(line), self._now, self.limits)
+    async def admit(self, channel_name: ChannelName) -> Admission:
+        self.states[channel_name], admission = rules.admit(self._of(channel_name), self._now, self.limits)
         return admission
 
-    async def record_success(self, line: ChannelName) -> BreakerChange | None:
-        self.states[line], changed = rules.record_success(self._of(line))
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_success(self._of(channel_name))
         return changed
 
-    async def record_failure(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
-        self.states[line], changed = rules.record_failure(self._of(line), self._now, self.limits, is_probe=admission.is_probe)
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_failure(
+            self._of(channel_name), self._now, self.limits, is_probe=admission.is_probe
+        )
         return changed
 
-    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
-        self.states[line] = rules.release_probe(self._of(line), is_probe=admission.is_probe)
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
+        self.states[channel_name] = rules.release_probe(self._of(channel_name), is_probe=admission.is_probe)
 
-    async def stop(self, line: ChannelName) -> BreakerChange | None:
-        self.states[line], changed = rules.record_unauthorized(self._of(line), self._now, self.limits)
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_unauthorized(self._of(channel_name), self._now, self.limits)
         return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
 
-    def _of(self, line: ChannelName) -> Breaker:
-        return self.states.get(line, CLOSED)
+    def _of(self, channel_name: ChannelName) -> Breaker:
+        return self.states.get(channel_name, CLOSED)
 
     @property
     def _now(self) -> float:

@@ -21,15 +21,15 @@ class MemoryJobQueue:
         self.jobs.append(("turn", turn_id))
 
     async def defer_delivery(self, _: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's
-        self._one("delivery", conversation_id)
+        self._add_once("delivery", conversation_id)
 
     async def defer_proactive(self, _: Transaction, conversation_id: UUID) -> None:
-        self._one("news", conversation_id)
+        self._add_once("news", conversation_id)
 
     async def defer_memory(self, _: Transaction, turn_id: UUID, __: UUID) -> None:
         self.jobs.append(("memory", turn_id))
 
-    def _one(self, task: str, conversation_id: UUID) -> None:
+    def _add_once(self, task: str, conversation_id: UUID) -> None:
         if (task, conversation_id) not in self.jobs:
             self.jobs.append((task, conversation_id))
 

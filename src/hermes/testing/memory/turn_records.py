@@ -104,7 +104,7 @@ class MemoryOutbox:
     queued_messages: list[OutboxMessage] = field(default_factory=list)
     """The messages to send, in order."""
     settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
-    told: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
+    proactive: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
     """Each with the user's message that asked for it."""
     recorded: set[int] = field(default_factory=set)
     is_due: bool = True
@@ -151,23 +151,25 @@ class MemoryOutbox:
         return len(self.queued_messages)
 
     async def put_proactive(
-        self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+        self, _: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
-            news = ProactiveMessage(len(self.told) + 1, said.turn_id, said.user_id, name, readable_text(parts), datetime.now(UTC))
-            self.told.append((said, news, state))
+        if all((message.turn_id, message.name) != (asked.turn_id, name) for _, message, _ in self.proactive):
+            message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
+            self.proactive.append((asked, message, state))
 
     async def take_proactive(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
-        found = [news for said, news, _ in self.told if said.conversation_id == conversation_id and news.id not in self.recorded]
-        self.recorded |= {news.id for news in found}
+        found = [
+            message for asked, message, _ in self.proactive if asked.conversation_id == conversation_id and message.id not in self.recorded
+        ]
+        self.recorded |= {message.id for message in found}
         return found
 
     async def proactive_messages(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         where = (account, platform, channel_id)
-        theirs = [news for said, news, _ in self.told if channel_of(said) == where and news.id > after]
-        return theirs[:limit]
+        found = [message for asked, message, _ in self.proactive if channel_of(asked) == where and message.id > after]
+        return found[:limit]
 
 
 def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:

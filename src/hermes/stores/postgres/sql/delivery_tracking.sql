@@ -164,6 +164,6 @@ from outbox
 where platform in ('telegram', 'whatsapp', 'instagram') and (%(account)s::text is null or account_id = %(account)s)
 order by id desc limit %(limit)s
 
--- name: standings
+-- name: statuses
 select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
 from outbox where turn_id = %(turn_id)s order by news <> '', id

@@ -82,7 +82,7 @@ update runs set state = 'dead', ended_at = now() from message where runs.turn_id
 select conversations.account_id, platform, channel_id, state <> 'waiting'
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
--- name: said
+-- name: message_of
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id),
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)

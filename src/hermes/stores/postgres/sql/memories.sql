@@ -6,7 +6,7 @@ select exists (select from user_memory where user_id = %(user_id)s and key is nu
 -- name: lock
 select pg_advisory_xact_lock(hashtextextended('memory/' || %(user_id)s, 0))
 
--- name: keyed
+-- name: structural
 select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s and key is not null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
 order by key

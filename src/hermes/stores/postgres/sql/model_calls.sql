@@ -20,11 +20,11 @@ from jsonb_to_record(%(call)s) as call (
 on conflict (id) do nothing
 returning id
 
--- name: spent
+-- name: totals
 select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint
 from calls where day >= %(since)s and day < %(until)s
 
--- name: spent_by_user
+-- name: totals_of_user
 select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint
 from calls where user_id = %(user_id)s and day >= %(since)s and day < %(until)s
 
@@ -43,7 +43,7 @@ with recent as (
 select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint, (select ids from recent)
 from calls where day = %(day)s
 
--- name: alerted
+-- name: note_alert
 insert into budget_alerts (subject, period, percent) values (%(subject)s, %(period)s, %(percent)s)
 on conflict do nothing
 returning percent

@@ -16,7 +16,7 @@ returning id
 -- So that within a conversation the ids of proactive messages grow in the order of their commits.
 select from conversations where id = %(conversation_id)s for update
 
--- name: put_news
+-- name: put_proactive
 insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, news, body, is_message, thread, state)
 select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, last_seq, %(part)s, %(news)s, %(body)s, %(is_message)s, %(thread)s,
     %(state)s
@@ -24,12 +24,12 @@ from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
 returning id
 
--- name: take_news
+-- name: take_proactive
 update outbox set recorded_at = now()
 where conversation_id = %(conversation_id)s and news <> '' and recorded_at is null
 returning id, turn_id, user_id, news, part, body, is_message, put_at
 
--- name: news
+-- name: proactive_messages
 with first as (
     select outbox.id, turn_id, news
     from conversations join outbox on outbox.conversation_id = conversations.id
@@ -90,7 +90,7 @@ returning state
 -- As of the time when the message was taken: a user who has written since then is reachable.
 update conversations set unreachable_since = %(taken_at)s where id = %(conversation_id)s
 
--- name: stranded
+-- name: stranded_conversations
 select conversation_id from outbox as due
 where not_before <= now() and (
     state = 'pending' and touched_at < now() - make_interval(secs => %(older_than_s)s)

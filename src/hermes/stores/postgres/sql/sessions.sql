@@ -58,7 +58,7 @@ returning id
 -- name: show_from_now
 update users set shown_from = clock_timestamp() where id = %(user_id)s
 
--- name: spoken
+-- name: user_nodes
 -- The row of a turn in interactions has the nodes that it added to the graph. The sessions of an owner who was deleted are left out: no key
 -- opens them.
 with theirs as (

@@ -94,7 +94,7 @@ update users set language = %(language)s where id = %(user_id)s and state <> 'de
 -- name: allow_training
 update users set trains = %(trains)s where id = %(user_id)s and state <> 'deleted' returning id
 
--- name: kept
+-- name: count_data
 select
     (select count(*) from user_memory where user_id = %(user_id)s),
     (select count(*) from conversations where user_id = %(user_id)s),
@@ -105,7 +105,7 @@ select
     (select count(*) from meals where user_id = %(user_id)s),
     (select count(*) from orders where user_id = %(user_id)s)
 
--- name: kept_in
+-- name: count_data_in_account
 select
     (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s),
     (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s),

@@ -97,7 +97,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
             key.tier or "usual",
             "yes" if key.trains else "no",
         )
-        table.add_row(*about, "yes" if key.trains else "no", _day(key.created_at), _day(key.last_used_at), state, str(key.id))
+        table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
     Console().print(table)
 
 

@@ -33,9 +33,7 @@ def fake(
     account: Annotated[str, typer.Option(help="What the account is called in Hermes' settings.")] = "fake",
     seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and luck.")] = 0,
     speed: Annotated[float, typer.Option(min=0.001, help="So many of the platforms' seconds go by in a real one.")] = 1.0,
-    joins: Annotated[
-        bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings, open to everybody.")
-    ] = False,
+    joins: Annotated[bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings, open to everybody.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print what Hermes must know as JSON, on one line.")] = False,
     config: Config = None,
 ) -> None:

@@ -439,5 +439,5 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
     assert (told["items"], told["rollouts"]) == (2, {"done": 0, "to_do": 8})
     assert told["first_request"] == [{"role": "system", "content": "Psst."}, {"role": "user", "content": "look up cat"}]
     assert sum(told["toolsets"].values()) == 2
-    assert 0 < told["estimate"]["least_usd"] < told["estimate"]["most_usd"]
+    assert 0 < told["estimate"]["min_usd"] < told["estimate"]["max_usd"]
     assert not (desk.folder / "runs").exists()

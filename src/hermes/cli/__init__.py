@@ -70,7 +70,7 @@ def build_app(arguments: list[str] | None = None) -> Any:
         try:
             importlib.import_module(part.module)  # its commands register themselves
         except ModuleNotFoundError as error:
-            importlib.import_module(MISSING_EXTRA_MODULE).stand_in(part.commands, part.extra, missing_package(error))
+            importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
     return base.app
 
 

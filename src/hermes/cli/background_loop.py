@@ -43,13 +43,13 @@ class BackgroundLoop:
             raise
 
     @contextmanager
-    def held(self, opening: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    def hold_open(self, opening: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """Hold something open there. One task opens and closes it, because some things insist on that."""
         is_over, is_open = asyncio.Event(), Future[T]()
 
         async def hold() -> None:
-            async with opening as held:
-                is_open.set_result(held)
+            async with opening as opened:
+                is_open.set_result(opened)
                 await is_over.wait()
 
         holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)

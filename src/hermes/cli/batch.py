@@ -223,7 +223,7 @@ def batch_command(
             without = frozenset(changes.changed if changed is ChangedRows.KEEP else ())
             stopped = run(run_batch(order, folder, without))
             sums = summarise_run(folder, order, stopped, pass_mark)
-            folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
+            folder.write(STATISTICS, [json.dumps(sums.values, indent=2) + "\n"])
             folder.write(ITEMS, sums.item_lines)
             if has_groups:
                 folder.write(GROUPS, (line + "\n" for line in graphs_by_item(folder)))
@@ -232,8 +232,8 @@ def batch_command(
     except OSError as error:
         fail(f"{error.filename or runs}: {error.strerror}")
     if is_json:
-        typer.echo(json.dumps(sums.told))
-    say_end(path, sums.told, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
+        typer.echo(json.dumps(sums.values))
+    say_end(path, sums.values, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
     if stopped.reason or stopped.left:
         raise typer.Exit(130 if stopped.reason == INTERRUPTED else CANNOT_RUN)
 

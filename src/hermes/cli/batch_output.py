@@ -35,7 +35,7 @@ MAX_SHOWN_CHARS = 300
 class BatchSummary:
     """A run summed up."""
 
-    told: dict[str, Any]
+    values: dict[str, Any]
     item_lines: Iterable[str]
 
 
@@ -43,7 +43,7 @@ def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass
     """Sum the whole run up."""
     entries = (placed.entry for placed in folder.placed())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
-    told = {
+    values = {
         "run": folder.path.name,
         "id": folder.run_id,
         "model": order.recipe.model,
@@ -54,7 +54,7 @@ def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass
         "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": order.recipe.to_dict(),
     }
-    return BatchSummary(told, sums.item_lines())
+    return BatchSummary(values, sums.item_lines())
 
 
 def count_phrase(count: int, thing: str) -> str:
@@ -74,22 +74,22 @@ def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
         complain(f"{count_phrase(len(changes.removed), 'row')} not in the file any more, {what} ({list_some(changes.removed)})")
 
 
-def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
+def say_end(path: Path, values: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
     """Say what a run came to, and how to go on."""
     if not is_quiet:
-        Console().print(_table(path, told))
-    failed = told["failed"]
+        Console().print(_table(path, values))
+    failed = values["failed"]
     if failed:
         complain(
             f"{count_phrase(failed, 'rollout')} failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed"
         )
-    if told["rewards"]["verify_errors"]:
-        count = count_phrase(told["rewards"]["verify_errors"], "rollout")
+    if values["rewards"]["verify_errors"]:
+        count = count_phrase(values["rewards"]["verify_errors"], "rollout")
         complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
-    reason, left = told["stopped"], told["left"]
+    reason, left = values["stopped"], values["left"]
     if reason:
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
-        complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
+        complain(f"{why}; {values['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
     elif left:
         complain(
             f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. "
@@ -105,23 +105,23 @@ def _resume_command() -> str:
     return " ".join(shlex.quote(word) for word in ("hermes", *words, "--resume"))
 
 
-def _table(path: Path, told: Mapping[str, Any]) -> Table:
+def _table(path: Path, values: Mapping[str, Any]) -> Table:
     table = Table(title=str(path), title_justify="left", show_header=False, box=None, padding=(0, 2))
-    tokens, cost, turns = told["tokens"], told["cost_usd"], told["turns"]
+    tokens, cost, turns = values["tokens"], values["cost_usd"], values["turns"]
     rows = [
-        ("rollouts", f"{told['rollouts']:,} of {told['planned']:,}, for {told['items']:,} prompts"),
-        *((f"  {name}", f"{count:,}") for name, count in told["outcomes"].items()),
+        ("rollouts", f"{values['rollouts']:,} of {values['planned']:,}, for {values['items']:,} prompts"),
+        *((f"  {name}", f"{count:,}") for name, count in values["outcomes"].items()),
         ("turns", f"{turns.get('mean', 0):g} on average, {turns.get('max', 0):g} at most"),
         ("tokens", f"{tokens['total']:,}  ({tokens['prompt']:,} in prompts, {tokens['completion']:,} sampled)"),
         ("cost", f"${cost['total']:,.4f}"),
-        *((f"tool {name}", f"{line['calls']:,} calls, {line['success_rate']:.0%} done") for name, line in told["tools"].items()),
+        *((f"tool {name}", f"{line['calls']:,} calls, {line['success_rate']:.0%} done") for name, line in values["tools"].items()),
     ]
-    rewards = told["rewards"]
+    rewards = values["rewards"]
     if rewards["scored"]:
         at = ", ".join(f"pass@{k} {share:.1%}" for k, share in rewards["pass_at"].items())
         rows.append(("reward", f"{rewards['mean']:g} on average over {rewards['scored']:,}; {at}"))
-    if told["aside"]["rollouts"]:
-        rows.append(("set aside", f"{told['aside']['rollouts']:,} rollouts, {told['aside']['tokens']:,} tokens"))
+    if values["aside"]["rollouts"]:
+        rows.append(("set aside", f"{values['aside']['rollouts']:,} rollouts, {values['aside']['tokens']:,} tokens"))
     for name, value in rows:
         table.add_row(name, value)
     return table
@@ -134,7 +134,7 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
     drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
     characters = sum(len(json.dumps(list(map(dict, recipe.messages(job.item))))) + len(recipe.ephemeral or "") for job in jobs)
     prompt = characters // CHARACTERS_PER_TOKEN
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "run": str(path),
         "exists": (path / RUN).exists(),
         "model": recipe.model,
@@ -145,27 +145,27 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         "first_request": _first_request(order, jobs),
     }
     if is_json:
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(values))
         return
     table = Table(title=f"{path} (dry run: nothing is asked, nothing is written)", title_justify="left", show_header=False, box=None)
-    estimate = told["estimate"]
+    estimate = values["estimate"]
     for name, value in (
         ("model", recipe.model),
-        ("prompts", f"{told['items']:,}"),
+        ("prompts", f"{values['items']:,}"),
         ("rollouts", f"{len(jobs):,} to do, {len(folder.done):,} done"),
-        *((f"  with {tools}", f"{count:,} prompts") for tools, count in told["toolsets"].items()),
+        *((f"  with {tools}", f"{count:,} prompts") for tools, count in values["toolsets"].items()),
         ("first turns", f"about {prompt:,} tokens of prompts; tools and further turns come on top"),
-        ("  cost", f"${estimate['least_usd']:,.4f}, and up to ${estimate['most_usd']:,.4f} with answers of the greatest length"),
+        ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} with answers of the greatest length"),
     ):
         table.add_row(name, value)
     console = Console()
     console.print(table)
-    for message in told["first_request"]:
+    for message in values["first_request"]:
         text = message.get("content")
         shown = text if isinstance(text, str) else json.dumps(text)
         console.print(f"[bold]{message['role']}[/]  ", end="")
         console.print(shown[:MAX_SHOWN_CHARS] + ("…" if len(shown) > MAX_SHOWN_CHARS else ""), markup=False, highlight=False)
-    if told["exists"]:
+    if values["exists"]:
         complain("the run exists; go on with it: --resume")
 
 
@@ -181,4 +181,4 @@ def _cost_range(order: BatchOrder, prompt: int, rollouts: int) -> dict[str, floa
     rate = prices_from(order.settings).rate(model.id, datetime.now(UTC).date(), 0)
     most = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
     least, greatest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, most))
-    return {"least_usd": least, "most_usd": greatest}
+    return {"min_usd": least, "max_usd": greatest}

@@ -81,15 +81,15 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
         return BatchStop("", 0)
     recipe = order.recipe
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
-        model = await make_batch_model(ground, recipe.model, account=order.account)
-        toolsets = await stack.enter_async_context(open_toolsets(ground, list(recipe.toolsets.toolsets), account=order.account))
+        services = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
+        model = await make_batch_model(services, recipe.model, account=order.account)
+        toolsets = await stack.enter_async_context(open_toolsets(services, list(recipe.toolsets.toolsets), account=order.account))
         pace = _limit_pace(order, model)
-        shelves: list[RolloutOutput] = [RolloutWriter(folder)]
+        outputs: list[RolloutOutput] = [RolloutWriter(folder)]
         if order.is_stored:
-            store = RolloutStore(ground, folder, account=order.account, user_id=model.user_id)
+            store = RolloutStore(services, folder, account=order.account, user_id=model.user_id)
             await store.catch_up()
-            shelves.append(store)
+            outputs.append(store)
         plan = BatchPlan(
             run_id=folder.run_id,
             jobs=order.jobs(folder, without),
@@ -100,7 +100,7 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
             verifier=order.verifier,
         )
         with show_progress(left, is_quiet=order.is_quiet) as bar:
-            runner = BatchRunner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
+            runner = BatchRunner(plan, folder, outputs, order.budget, on_rollout=bar.advance)
             with stop_on_signals(runner, bar.say):
                 await runner.run()
         return BatchStop(runner.reason, sum(1 for _ in order.jobs(folder, without)))
@@ -111,7 +111,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
     """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
     loop, count = asyncio.get_running_loop(), 0
 
-    def told() -> None:
+    def on_signal() -> None:
         nonlocal count
         count += 1
         if count == 1:
@@ -124,7 +124,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
             os._exit(130)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
@@ -145,7 +145,7 @@ class BatchBar:
     tokens: int = 0
     usd: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    told_at: float = field(default_factory=time.monotonic)
 
     def advance(self, entry: RolloutEntry) -> None:
         """Count a rollout."""
@@ -155,10 +155,10 @@ class BatchBar:
         self.usd += entry.micro_usd / MICRO_PER_USD
         speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
         self.bar.update(self.task, advance=1, failed=self.failed, speed=speed, usd=self.usd)
-        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > PROGRESS_INTERVAL_S:
-            self.told = time.monotonic()
-            news = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
-            typer.echo(news, err=True)
+        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told_at > PROGRESS_INTERVAL_S:
+            self.told_at = time.monotonic()
+            progress = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
+            typer.echo(progress, err=True)
 
     def say(self, text: str) -> None:
         """Say something above the bar."""

@@ -72,7 +72,7 @@ def chat(
     console = Console(stderr=not is_watched)
     with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
         with console.status("Starting…"):
-            talk = stack.enter_context(background.held(opening))
+            talk = stack.enter_context(background.hold_open(opening))
         chatting = TerminalChat(background, talk, console, name, channel=new_channel(name) if is_new else name, is_json=is_json)
         if is_watched:
             chatting.converse()
@@ -99,7 +99,7 @@ class TerminalChat:
         """Answer one message on standard output. A failure is the command's."""
         try:
             with self.console.status("Thinking…"):
-                response = self._asked(text)
+                response = self._ask(text)
         except ChatError as trouble:
             complain(str(trouble))
             raise typer.Exit(trouble.code) from None
@@ -157,12 +157,12 @@ class TerminalChat:
                 complain(fault)
             else:
                 with self.console.status("[dim]Ctrl-C stops waiting[/]"):
-                    response = self._asked(text)
+                    response = self._ask(text)
                 self._show(response.text)
         except ChatError as trouble:
             complain(str(trouble))
 
-    def _asked(self, text: str) -> AgentResponse:
+    def _ask(self, text: str) -> AgentResponse:
         began = time.monotonic()
         response = self.background.do(self.talk.ask(text, self.channel))
         self.last = response, round((time.monotonic() - began) * 1000)

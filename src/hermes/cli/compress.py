@@ -195,7 +195,7 @@ class _CompressOrder:
     def chosen(self) -> tuple[Any, Any]:
         """Return the module that has models, and the one that is wanted."""
         service = load_service("a model's summaries need")
-        return service, service.choose(self.model, self.settings.summarization, self.settings_file)
+        return service, service.choose_model(self.model, self.settings.summarization, self.settings_file)
 
 
 def _settings(config: Path | None, target: int | None, tokenizer: str | None, workers: int | None) -> CompressionSettings:
@@ -239,7 +239,7 @@ def _dry_run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> No
         found = analyse(job, engine, on_step=lambda so_far: advance(analysis_progress(so_far, job)))
     values = found.to_dict(order.settings.compression.target_max_tokens)
     if service is not None:
-        values |= {"model": order.model, "cost_usd": service.price(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
+        values |= {"model": order.model, "cost_usd": service.price_usd(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
     for problem in found.problems:
         complain(problem)
     if order.is_json:

@@ -38,7 +38,7 @@ class ChosenModel:
     settings: Settings
 
 
-def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> ChosenModel:
+def choose_model(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> ChosenModel:
     """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2.
 
     The server is for the configuration's own model, and for names that the catalogue does not know."""
@@ -76,7 +76,7 @@ def with_model(chosen: ChosenModel, act: Callable[[SamplingModel, int | None], C
     return run(main())
 
 
-def price(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
+def price_usd(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
     """Return what so many tokens cost in US dollars, in requests of about equal length; None where nobody knows."""
     if chosen.name == OWN_MODEL:
         return None

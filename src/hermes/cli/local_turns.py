@@ -76,7 +76,7 @@ class LocalTurns:
 
     async def _learn(self, turn_id: UUID, before: asyncio.Task[None] | None) -> None:
         await wait_for_task(before)
-        await retry_until_done(lambda: self.hermes.memory(turn_id), "memory", turn_id, most_tries=MAX_MEMORY_TRIES)
+        await retry_until_done(lambda: self.hermes.memory(turn_id), "memory", turn_id, max_tries=MAX_MEMORY_TRIES)
         del self.unlearnt[turn_id]
 
     def _own_turns(self) -> TurnRunner:
@@ -105,10 +105,10 @@ class NoDeferredWork:
         pass
 
 
-async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, most_tries: int | None = None) -> None:
+async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, max_tries: int | None = None) -> None:
     """Do something until it succeeds, or was tried often enough."""
     tries = 0
-    while most_tries is None or tries < most_tries:
+    while max_tries is None or tries < max_tries:
         try:
             await work()
         except ClaimLost:

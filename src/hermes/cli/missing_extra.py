@@ -10,7 +10,7 @@ from hermes.cli.errors import fail
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def stand_in(commands: tuple[str, ...], extra: str, missing: str) -> None:
+def register_missing(commands: tuple[str, ...], extra: str, missing: str) -> None:
     """Register the commands so that each of them, whatever its arguments, says in one line what to install."""
 
     def say(context: typer.Context) -> None:

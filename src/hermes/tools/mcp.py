@@ -80,7 +80,7 @@ class McpConnection:
     """One server: its tools while it is there."""
 
     server: McpServer
-    patience: McpTimeouts
+    timeouts: McpTimeouts
     errors: TextIO
     _client: Client | None = field(default=None, init=False)
     _served: tuple[Tool, ...] = field(default=(), init=False)
@@ -99,25 +99,25 @@ class McpConnection:
 
     async def keep(self) -> None:
         """Stay connected, for ever."""
-        wait_s = self.patience.retry_s
+        wait_s = self.timeouts.retry_s
         while True:
             self._was_there = False
             try:
-                await self._connected()
+                await self._stay_connected()
             except Exception as error:  # noqa: BLE001  # a server may fail in any way; it is said here, and tried again
-                wait_s = self.patience.retry_s if self._was_there else wait_s
+                wait_s = self.timeouts.retry_s if self._was_there else wait_s
                 stop_if_cancelled()
                 log.warning("mcp_server_lost", server=self.server.name, error=first_cause(error), retries_in_s=wait_s)
             # Jitter: the servers of a machine that comes back are not asked all at once.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
-            wait_s = min(wait_s * 2, self.patience.longest_retry_s)
+            wait_s = min(wait_s * 2, self.timeouts.longest_retry_s)
 
-    async def _connected(self) -> None:
+    async def _stay_connected(self) -> None:
         """Connect, list the tools, and look after the connection until it fails."""
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(self.patience.connect_s):
-                    client = Client(await self._transport(stack), read_timeout_seconds=self.patience.call_s)
+                async with asyncio.timeout(self.timeouts.connect_s):
+                    client = Client(await self._transport(stack), read_timeout_seconds=self.timeouts.call_s)
                     # Entered in this task and left in this task: the SDK's cancel scopes insist on it.
                     await stack.enter_async_context(client)
                     await self._list(client)
@@ -127,9 +127,9 @@ class McpConnection:
                 while True:
                     self._doubt.clear()
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(self.patience.ping_s):
+                        async with asyncio.timeout(self.timeouts.ping_s):
                             await self._doubt.wait()
-                    async with asyncio.timeout(self.patience.call_s):
+                    async with asyncio.timeout(self.timeouts.call_s):
                         await self._list(client)  # a sign of life, and what is new
                     stop_if_cancelled()
             finally:
@@ -143,7 +143,7 @@ class McpConnection:
             program, *arguments = self.server.command
             parameters = StdioServerParameters(command=program, args=arguments, env=dict(self.server.env))
             return stdio_client(parameters, errlog=self.errors)
-        timeout = httpx2.Timeout(self.patience.call_s, read=None)
+        timeout = httpx2.Timeout(self.timeouts.call_s, read=None)
         http = await stack.enter_async_context(httpx2.AsyncClient(headers=dict(self.server.headers), timeout=timeout))
         return streamable_http_client(self.server.url, http_client=http)
 
@@ -193,7 +193,7 @@ class McpConnection:
         if client is None:
             raise ToolProblem(f"the server {self.server.name} is away at the moment; tell the user to try again later")
         try:
-            result = await client.call_tool(name, dict(arguments), read_timeout_seconds=self.patience.call_s)
+            result = await client.call_tool(name, dict(arguments), read_timeout_seconds=self.timeouts.call_s)
         except MCPError as error:
             self._doubt.set()  # it may have refused this one call, or be gone; a look will tell
             raise ToolProblem(f"{self.server.name} did not answer as it should: {clean_text(str(error))[:200]}") from None
@@ -226,13 +226,13 @@ class McpServers:
 
 
 @asynccontextmanager
-async def open_servers(servers: Sequence[McpServer], *, patience: McpTimeouts | None = None) -> AsyncIterator[McpServers]:
+async def open_servers(servers: Sequence[McpServer], *, timeouts: McpTimeouts | None = None) -> AsyncIterator[McpServers]:
     """Hold connections to servers as long as the block lasts. None of them can fail it: a server that is away is tried again."""
     names = [server.name for server in servers]
     if len(set(names)) != len(names):
         raise ValueError(f"two MCP servers have the same name: {', '.join(sorted(names))}")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
-        connections = [McpConnection(server, patience or McpTimeouts(), nowhere) for server in servers]
+        connections = [McpConnection(server, timeouts or McpTimeouts(), nowhere) for server in servers]
         tasks = [asyncio.create_task(each.keep(), name=f"mcp {each.server.name}") for each in connections]
         try:
             yield McpServers(connections)

@@ -1,6 +1,6 @@
 """What a tool takes: a JSON schema out of a function's signature, and arguments read against it.
 
-    async def book(desk: Desk, errand: Errand, *, day: Annotated[date, "The day."], people: Annotated[int, "How many.", Between(1, 50)] = 2)
+    async def book(concierge: Concierge, context: ToolContext, *, day: Annotated[date, "The day."], people: Annotated[int, "How many."] = 2)
 
 What stands before the star is given by Hermes; what comes after it is asked of the model. Known kinds: str, int, float, bool, date, time,
 datetime, Literal, `X | None`, `list[X]`, and frozen dataclasses of these. Reading is kind where the meaning is clear ("4" is a number, a
@@ -122,16 +122,16 @@ def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
         [some] = [each for each in inner if each is not types.NoneType]  # one kind or nothing; a union of kinds has no clear reading
         return shape_with(some, notes)
     bounds = next((note for note in notes if isinstance(note, Between)), None)
-    most = next((note.length for note in notes if isinstance(note, AtMost)), None)
+    at_most = next((note.length for note in notes if isinstance(note, AtMost)), None)
     match origin or hint:
         case _ if origin is Literal:
             shape = choice_shape(inner)
         case _ if origin is list:
-            shape = list_shape(shape_of(inner[0]), most or MAX_ITEMS)
+            shape = list_shape(shape_of(inner[0]), at_most or MAX_ITEMS)
         case _ if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             shape = object_shape(hint)
         case _ if hint is str:
-            shape = text_shape(most or MAX_TEXT_CHARS)
+            shape = text_shape(at_most or MAX_TEXT_CHARS)
         case _ if hint is int or hint is float:
             shape = number_shape(hint, bounds)
         case _ if hint in PLAIN_SHAPES:
@@ -141,11 +141,11 @@ def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
     return shape
 
 
-def text_shape(most: int) -> ValueShape:
+def text_shape(max_chars: int) -> ValueShape:
     def read(name: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise BadArguments(f"{name} must be a text")
-        return clean_text(str(value))[:most].strip()
+        return clean_text(str(value))[:max_chars].strip()
 
     return ValueShape({"type": "string"}, read)
 
@@ -186,10 +186,10 @@ def choice_shape(options: tuple[Any, ...]) -> ValueShape:
     return ValueShape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
 
 
-def list_shape(item: ValueShape, most: int) -> ValueShape:
+def list_shape(item: ValueShape, max_items: int) -> ValueShape:
     def read(name: str, value: Any) -> list[Any]:
         values = value if isinstance(value, list) else [value]
-        return [item.read(name, each) for each in values[:most] if each is not None]
+        return [item.read(name, each) for each in values[:max_items] if each is not None]
 
     return ValueShape({"type": "array", "items": dict(item.schema)}, read)
 

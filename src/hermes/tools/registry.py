@@ -1,13 +1,13 @@
 """A tool is a typed async function: its name, docstring and signature are what a model is told.
 
 @tool(Effect.READS, ToolReach.ROOM)
-async def venue_search(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
+async def venue_search(concierge: Concierge, context: ToolContext, *, query: Annotated[str, "What to look for."]) -> str:
     \"""Find places to go to.\"""
 
 @tool(Effect.SPENDS, ToolReach.PERSON)
-async def book_delivery(concierge: Concierge, errand: Errand, *, …) -> Offer: …   # says what would happen, and does nothing
+async def book_delivery(concierge: Concierge, context: ToolContext, *, …) -> Offer: …   # says what would happen, and does nothing
 @book_delivery.confirmed
-async def _(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str: …   # does it, on exactly those terms
+async def _(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str: …   # does it, on exactly those terms
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class UnboundTool(Generic[S]):
         if (self.effect is ToolEffect.SPENDS) != (carry_out is not None):
             raise TypeError(f"{self.name}: a tool that spends, and no other, has a function under @{self.name}.confirmed")
 
-        async def call(errand: ToolContext, arguments: Mapping[str, Any]) -> Any:
-            return await function(services, errand, **arguments)
+        async def call(context: ToolContext, arguments: Mapping[str, Any]) -> Any:
+            return await function(services, context, **arguments)
 
-        async def settle(errand: ToolContext, terms: Mapping[str, Any]) -> str:
-            return await carry_out(services, errand, terms) if carry_out else ""
+        async def settle(context: ToolContext, terms: Mapping[str, Any]) -> str:
+            return await carry_out(services, context, terms) if carry_out else ""
 
         spends = carry_out is not None
         parameters = Parameters((*self.parameters.each, CODE_PARAMETER)) if spends else self.parameters

@@ -32,9 +32,9 @@ def notes(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def boxed(*servers: McpServer, patience: McpTimeouts = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
+async def boxed(*servers: McpServer, timeouts: McpTimeouts = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
     effects = MemoryTransactions()
-    async with open_servers(servers, patience=patience) as source:
+    async with open_servers(servers, timeouts=timeouts) as source:
         yield (
             Toolbox(
                 own=(),
@@ -136,7 +136,7 @@ async def test_a_server_that_dies_comes_back_and_hurts_no_other(notes: Path) -> 
 
 async def test_a_call_that_takes_too_long_is_given_up(notes: Path) -> None:
     small = McpServer(name="small", command=SERVER, env={"NOTES": str(notes)})
-    async with boxed(small, patience=replace(QUICK, call_s=1.0)) as (tools, source):
+    async with boxed(small, timeouts=replace(QUICK, call_s=1.0)) as (tools, source):
         await source.ready(within_s=20)
         text, is_error = await ask(tools, "small_sleep", seconds=2.5)
         assert (is_error, text.startswith("Error: ")) == (True, True)

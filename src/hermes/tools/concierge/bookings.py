@@ -25,7 +25,7 @@ Code = Annotated[str, "The booking's code.", AtMost(12)]
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def create_booking(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     venue: Annotated[str, "Name or [id] from venue_search."],
     day: Annotated[date, "YYYY-MM-DD."],
@@ -35,9 +35,9 @@ async def create_booking(
     note: Annotated[str, "Wishes for the venue.", AtMost(200)] = "",
 ) -> Offer:
     """Book a table or a treatment. The first call only makes an offer, for the user to confirm."""
-    place = await find_venue(concierge, errand, venue)
+    place = await find_venue(concierge, context, venue)
     when = datetime.combine(day, at.replace(tzinfo=None), zone_named(place.timezone))
-    now = errand.user.now
+    now = context.user.now
     if when <= now:
         raise ToolProblem(f"{format_time(when)} is in the past; it is {format_time(now.astimezone(when.tzinfo))} there now")
     if when - now > MAX_AHEAD:
@@ -50,45 +50,45 @@ async def create_booking(
 
 
 @create_booking.confirmed
-async def _book(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
-    place = await find_venue(concierge, errand, terms["venue"])
+async def _book(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
+    place = await find_venue(concierge, context, terms["venue"])
     at = datetime.fromisoformat(terms["at"]).astimezone(zone_named(place.timezone))
-    if at <= errand.user.now:
+    if at <= context.user.now:
         raise ToolProblem("the time of this offer has passed; offer another one")
     booking = await concierge.bookings.add(
-        errand.tx, errand.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
+        context.tx, context.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
     )
-    await record_habits(concierge, errand)
+    await record_habits(concierge, context)
     call = f" Phone of the venue: {place.phone}." if place.phone else ""
     return f"Booking requested: {booking_line(booking)}. The venue has not confirmed yet.{call}"
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def check_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
+async def check_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> str:
     """Say how a booking stands."""
-    return booking_line(await find_booking(concierge, errand, code))
+    return booking_line(await find_booking(concierge, context, code))
 
 
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
-async def cancel_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
+async def cancel_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> str:
     """Cancel a booking, after the user said so."""
-    booking = await find_booking(concierge, errand, code)
+    booking = await find_booking(concierge, context, code)
     if booking.state is BookingState.CANCELLED:
         return f"It was cancelled before: {booking_line(booking)}"
-    if booking.at <= errand.user.now:
+    if booking.at <= context.user.now:
         raise ToolProblem(f"{format_time(booking.at)} has passed, so there is nothing to cancel")
-    cancelled = await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED)
-    await record_habits(concierge, errand)
+    cancelled = await concierge.bookings.settle(context.tx, context.user.user_id, booking.code, BookingState.CANCELLED)
+    await record_habits(concierge, context)
     return f"Cancelled: {booking_line(cancelled)}"
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_user_bookings(
-    concierge: Concierge, errand: ToolContext, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
+    concierge: Concierge, context: ToolContext, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
 ) -> str:
     """List the user's bookings with their codes."""
-    since = errand.user.now if which == "upcoming" else None
-    found = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
+    since = context.user.now if which == "upcoming" else None
+    found = await concierge.bookings.of(context.tx, context.user.user_id, since=since)
     bookings = [booking for booking in found if since is None or booking.state is not BookingState.CANCELLED]
     return "\n".join(f"- {booking_line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
 
@@ -96,24 +96,24 @@ async def get_user_bookings(
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def rate_booking(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     code: Code,
     rating: Annotated[int, "1 bad to 5 great.", Between(1, 5)],
     comment: Annotated[str, "What the user said about it.", AtMost(200)] = "",
 ) -> str:
     """Keep how the user liked a visit."""
-    booking = await find_booking(concierge, errand, code)
-    if booking.at > errand.user.now:
+    booking = await find_booking(concierge, context, code)
+    if booking.at > context.user.now:
         raise ToolProblem(f"this booking is for {format_time(booking.at)}, which is still to come")
-    rated = await concierge.bookings.rate(errand.tx, errand.user.user_id, booking.code, rating, comment)
+    rated = await concierge.bookings.rate(context.tx, context.user.user_id, booking.code, rating, comment)
     return f"Rated {rating}/5: {rated.venue.name}."
 
 
-async def find_venue(concierge: Concierge, errand: ToolContext, name: str) -> Venue:
+async def find_venue(concierge: Concierge, context: ToolContext, name: str) -> Venue:
     """The place that is meant. Raises ToolProblem when it is not clear which."""
     wanted = name.strip(" []")
-    found = await concierge.venues.named(errand.tx, wanted)
+    found = await concierge.venues.named(context.tx, wanted)
     exact = [venue for venue in found if wanted.casefold() in {venue.id.casefold(), venue.name.casefold()}]
     if len(exact) == 1 or len(found) == 1:
         return (exact or list(found))[0]
@@ -122,17 +122,17 @@ async def find_venue(concierge: Concierge, errand: ToolContext, name: str) -> Ve
     raise ToolProblem(f"several venues fit: {', '.join(f'{venue.name} [{venue.id}]' for venue in found)}; use an [id]")
 
 
-async def find_booking(concierge: Concierge, errand: ToolContext, code: str) -> Booking:
+async def find_booking(concierge: Concierge, context: ToolContext, code: str) -> Booking:
     try:
-        return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
+        return await concierge.bookings.get(context.tx, context.user.user_id, code.strip(" []").upper())
     except NotFound:
         raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
 
 
-async def record_habits(concierge: Concierge, errand: ToolContext) -> None:
+async def record_habits(concierge: Concierge, context: ToolContext) -> None:
     """Let what the user's bookings say be known, as part of what changed them."""
-    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, limit=MAX_HABIT_BOOKINGS)
-    await concierge.notebook.observe(errand.tx, errand.user, habits_in(bookings))
+    bookings = await concierge.bookings.of(context.tx, context.user.user_id, limit=MAX_HABIT_BOOKINGS)
+    await concierge.notebook.observe(context.tx, context.user, habits_in(bookings))
 
 
 def habits_in(bookings: Sequence[Booking]) -> dict[str, str]:

@@ -29,7 +29,7 @@ class Portion:
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def calorie_scan(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     items: Annotated[list[Portion], "What is on the plate; one usual serving where no amount is known."],
     log: Annotated[bool, "Whether the user ate it; false for a mere question."] = True,
@@ -37,10 +37,10 @@ async def calorie_scan(
     """Say the calories and nutrients of food that the user describes or photographed, and keep it in their diary."""
     if not items:
         raise ToolProblem("items is empty; name at least one food, or tell the user that none is to be seen")
-    now = errand.user.now
+    now = context.user.now
     eaten, unknown = [], []
     for item in items:
-        food = await concierge.nutrition.find(errand.tx, item.food)
+        food = await concierge.nutrition.find(context.tx, item.food)
         if food is not None:
             eaten.append(known_food(food, item, now))
         elif item.kcal is not None:
@@ -50,7 +50,7 @@ async def calorie_scan(
     if not eaten:
         raise ToolProblem(f"not in the food table: {', '.join(unknown)}; try a plainer name, or estimate and say that it is an estimate")
     if log:
-        await concierge.nutrition.log(errand.tx, errand.user.user_id, eaten)
+        await concierge.nutrition.log(context.tx, context.user.user_id, eaten)
     lines = [f"- {amount(each)}: {each.kcal:.0f} kcal" for each in eaten]
     if len(eaten) > 1 or unknown:
         lines.append(f"Together: {totals(eaten)}")
@@ -64,13 +64,13 @@ async def calorie_scan(
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_nutrition_summary(
-    concierge: Concierge, errand: ToolContext, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
+    concierge: Concierge, context: ToolContext, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
 ) -> str:
     """Sum up what the user ate according to their diary."""
-    local = errand.user.now.astimezone(zone_named(errand.user.timezone))
+    local = context.user.now.astimezone(zone_named(context.user.timezone))
     midnight = datetime.combine(local.date(), time(), local.tzinfo)
     since = midnight - timedelta(days=DAYS[period] - 1)
-    eaten = await concierge.nutrition.meal_items(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
+    eaten = await concierge.nutrition.meal_items(context.tx, context.user.user_id, since, midnight + timedelta(days=1))
     if not eaten:
         return "The diary is empty for that time."
     days = len({each.at.astimezone(local.tzinfo).date() for each in eaten})

@@ -32,11 +32,11 @@ class Fare:
 
     base: float
     per_km: float
-    least: float
+    min_price: float
     km_per_hour: float
 
     def quote(self, service: str, provider: str, km: float, *, wait_minutes: int) -> Quote:
-        price = max(self.least, self.base + self.per_km * km)
+        price = max(self.min_price, self.base + self.per_km * km)
         minutes = wait_minutes + math.ceil(60 * km / self.km_per_hour)
         rounded = float(math.ceil(price / 1_000) * 1_000)
         return Quote(provider=provider, service=service, price=rounded, currency="IDR", minutes=minutes, km=round(km, 1), is_estimate=True)

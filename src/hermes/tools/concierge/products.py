@@ -37,7 +37,7 @@ NOTHING_CHEAPER = "Nothing that is much like it costs less."
 @tool(ToolEffect.READS, ToolReach.ROOM)
 async def dupe_search(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     product: Annotated[str, "Brand and name as far as they are known, colour, material, shape."],
     kind: Annotated[str | None, "What such a thing is called, in English: lipstick, tote bag.", AtMost(60)] = None,
@@ -48,14 +48,14 @@ async def dupe_search(
 ) -> str:
     """Find cheaper products that are much like one that the user named or sent a picture of."""
     words = list(dict.fromkeys([*keywords(product), *word_forms(kind or "")]))
-    search = partial(concierge.products.search, errand.tx, words, currency=currency.upper() if currency else None, limit=40)
+    search = partial(concierge.products.search, context.tx, words, currency=currency.upper() if currency else None, limit=40)
     found = await search()
     if not found:
         return "Nothing in the catalogue is like it. Ask for the kind of product, its material or its colour."
     of_kind = [each for each in found if is_of_kind(each.product, kind)]
     original = find_original(of_kind or found, words)
     if original is not None:
-        rivals = await concierge.products.search(errand.tx, [original.category, *original.tags], limit=40)
+        rivals = await concierge.products.search(context.tx, [original.category, *original.tags], limit=40)
         dupes = [each for each in rank_dupes(rivals, original) if max_price is None or each.price <= max_price][:limit]
         heading = f"The original: {product_line(original)}\nDupes, the most alike first:"
         return list_products(heading, dupes, original.price) if dupes else f"{product_line(original)}\n{NOTHING_CHEAPER}"
@@ -71,7 +71,7 @@ async def dupe_search(
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def set_price_watcher(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     product: Annotated[str, "Name or [id] from dupe_search."],
     target_price: Annotated[float, "Tell the user when it costs this or less.", Between(0, MAX_PRICE)],
@@ -79,7 +79,7 @@ async def set_price_watcher(
     """Tell the user when a product's price comes down."""
     wanted = product.strip(" []")
     words = keywords(wanted)
-    found = await concierge.products.search(errand.tx, words, limit=40)
+    found = await concierge.products.search(context.tx, words, limit=40)
     exact = [each.product for each in found if wanted.casefold() in {each.product.id.casefold(), each.product.name.casefold()}]
     meant = exact[0] if exact else find_original(found, words)
     if meant is None:
@@ -87,7 +87,7 @@ async def set_price_watcher(
         raise ToolProblem(f"it is not clear which product is meant; {f'use an [id] of: {some}' if some else 'dupe_search finds products'}")
     if meant.price <= target_price:
         return f"No watcher is needed: {product_line(meant)} costs no more than that already."
-    watcher = await concierge.watchers.add(errand.tx, errand.user.user_id, errand.user.turn_id, meant.id, target_price)
+    watcher = await concierge.watchers.add(context.tx, context.user.user_id, context.user.turn_id, meant.id, target_price)
     return f"Watcher {watcher.code}: {meant.brand} {meant.name}, now {money(meant.price, meant.currency)}, waits for {target_price:,.10g}."
 
 

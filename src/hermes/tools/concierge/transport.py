@@ -23,14 +23,14 @@ Items = Annotated[str, "What is carried.", AtMost(200)]
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def get_ride(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     pickup: From,
     dropoff: To,
     service: Annotated[Literal["bike", "car"] | None, "Which kind, if the user said so."] = None,
 ) -> Offer:
     """Say what a ride costs and how long it takes, and order it when the user confirms."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = [quote for quote in await concierge.rides.quotes(trip) if service is None or quote.service == service]
     if not quotes:
         raise ToolProblem("no ride of that kind is to be had; try another service")
@@ -44,16 +44,16 @@ async def get_ride(
 
 
 @get_ride.confirmed
-async def _ride(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+async def _ride(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
     trip, quote = agreed_terms(terms)
-    placed = await concierge.rides.order(trip, quote, key=errand.key)
-    return await save_order(concierge, errand, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
+    placed = await concierge.rides.order(trip, quote, key=context.key)
+    return await save_order(concierge, context, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
 
 
 @tool(ToolEffect.READS, ToolReach.ROOM)
-async def get_delivery_quote(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items = "") -> str:
+async def get_delivery_quote(concierge: Concierge, context: ToolContext, *, pickup: From, dropoff: To, items: Items = "") -> str:
     """Say what it costs to have something delivered. Orders nothing."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
         return "Nobody delivers there at the moment."
@@ -61,9 +61,9 @@ async def get_delivery_quote(concierge: Concierge, errand: ToolContext, *, picku
 
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
-async def book_delivery(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
+async def book_delivery(concierge: Concierge, context: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
     """Have something fetched and delivered. The first call only makes an offer, for the user to confirm."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
         raise ToolProblem("nobody delivers there at the moment")
@@ -72,14 +72,14 @@ async def book_delivery(concierge: Concierge, errand: ToolContext, *, pickup: Fr
 
 
 @book_delivery.confirmed
-async def _deliver(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+async def _deliver(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
     trip, quote = agreed_terms(terms)
-    placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=errand.key)
-    return await save_order(concierge, errand, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
+    placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=context.key)
+    return await save_order(concierge, context, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
 
 
-async def trip_of(concierge: Concierge, errand: ToolContext, pickup: str, dropoff: str) -> Trip:
-    start, end = await locate(concierge, errand, pickup), await locate(concierge, errand, dropoff)
+async def trip_of(concierge: Concierge, context: ToolContext, pickup: str, dropoff: str) -> Trip:
+    start, end = await locate(concierge, context, pickup), await locate(concierge, context, dropoff)
     km = distance_km(start, end)
     if km > MAX_TRIP_KM:
         raise ToolProblem(f"that is {km:.0f} km, farther than anybody drives; check both places with the user")
@@ -87,12 +87,12 @@ async def trip_of(concierge: Concierge, errand: ToolContext, pickup: str, dropof
 
 
 async def save_order(
-    concierge: Concierge, errand: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
+    concierge: Concierge, context: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
 ) -> str:
     """Keep an order, and say honestly whether somebody will come."""
     order = await concierge.orders.add(
-        errand.tx,
-        errand.user.user_id,
+        context.tx,
+        context.user.user_id,
         kind,
         provider=quote.provider,
         reference=placed.reference,

@@ -28,7 +28,7 @@ SIMILAR: Mapping[str, tuple[str, ...]] = {"bar": ("bar", "beach_club"), "club": 
 @tool(ToolEffect.READS, ToolReach.ROOM)
 async def venue_search(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     query: Annotated[str, "What the user wants, in their own words and language."],
     area: Annotated[str | None, "Area or city, if the user named one."] = None,
@@ -38,21 +38,21 @@ async def venue_search(
     limit: Annotated[int, "How many.", Between(1, 10)] = 5,
 ) -> str:
     """Find bars, restaurants, cafes, beach clubs, spas, hotels and sights, with opening hours, prices and distance."""
-    areas = await concierge.venues.areas(errand.tx)
+    areas = await concierge.venues.areas(context.tx)
     wanted = parse_query(query, areas)
     if area:
         wanted = replace(wanted, area=parse_query(area, areas).area or fold(area))
     if near:
-        wanted = replace(wanted, near=await locate(concierge, errand, near), area=wanted.area if area else None)
+        wanted = replace(wanted, near=await locate(concierge, context, near), area=wanted.area if area else None)
     wanted = replace(wanted, max_price_level=max_price)
-    found = await search_with_nearby(concierge, errand, wanted, areas)
+    found = await search_with_nearby(concierge, context, wanted, areas)
     if open_now:
-        found = [each for each in found if is_open(each.venue, errand.user.now) is not False]
+        found = [each for each in found if is_open(each.venue, context.user.now) is not False]
     shown = fitting_venues(found, wanted)[:limit]
     if not shown:
         known = ", ".join(sorted(name.title() for name in areas)) or "none yet"
         return f"No place fits. Areas with places: {known}. Suggest another area or fewer wishes."
-    return "\n".join(venue_line(each, errand.user.now) for each in shown)
+    return "\n".join(venue_line(each, context.user.now) for each in shown)
 
 
 def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
@@ -74,16 +74,16 @@ def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
 
 
 async def search_with_nearby(
-    concierge: Concierge, errand: ToolContext, wanted: VenueQuery, areas: Mapping[str, GeoPoint]
+    concierge: Concierge, context: ToolContext, wanted: VenueQuery, areas: Mapping[str, GeoPoint]
 ) -> Sequence[FoundVenue]:
     """Search, and look around the area where the area itself has little."""
-    found = await concierge.venues.search(errand.tx, wanted)
+    found = await concierge.venues.search(context.tx, wanted)
     middle = areas.get(wanted.area or "")
     if len(found) >= MIN_FOUND or wanted.near is not None or middle is None:
         return found
     around = replace(wanted, area=None, near=middle, within_km=NEARBY_KM)
     known = {each.venue.id for each in found}
-    return [*found, *(each for each in await concierge.venues.search(errand.tx, around) if each.venue.id not in known)]
+    return [*found, *(each for each in await concierge.venues.search(context.tx, around) if each.venue.id not in known)]
 
 
 def fitting_venues(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[FoundVenue]:
@@ -92,20 +92,20 @@ def fitting_venues(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[
     return fitting if fitting and (wanted.tags or wanted.words) else found
 
 
-async def locate(concierge: Concierge, errand: ToolContext, text: str) -> GeoPoint:
+async def locate(concierge: Concierge, context: ToolContext, text: str) -> GeoPoint:
     """Where a place is: coordinates, a venue, or an area. Raises ToolProblem."""
     given = COORDINATES.match(text)
     if given:
         latitude, longitude = float(given[1]), float(given[2])
         if abs(latitude) <= 90 and abs(longitude) <= 180:
             return GeoPoint(latitude, longitude)
-    areas = await concierge.venues.areas(errand.tx)
+    areas = await concierge.venues.areas(context.tx)
     folded = fold(text)
     if folded in areas:
         return areas[folded]
     if folded in LANDMARKS:
         return LANDMARKS[folded]
-    for venue in await concierge.venues.named(errand.tx, text, limit=1):
+    for venue in await concierge.venues.named(context.tx, text, limit=1):
         return venue.at
     for name, lexicon in [*((name, Lexicon([name])) for name in (*LANDMARKS, *areas)), *AREA_WORDS.items()]:
         if lexicon.is_in(folded) and (name in LANDMARKS or name in areas):

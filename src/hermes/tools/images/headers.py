@@ -102,10 +102,10 @@ def gif_size(body: bytes) -> Size:
     for _ in range(MAX_GIF_EXTENSIONS):
         match body[at]:
             case 0x21:
-                at = blocks_end(body, at + 2, most=MAX_CHUNKS // MAX_GIF_EXTENSIONS)
+                at = blocks_end(body, at + 2, max_blocks=MAX_CHUNKS // MAX_GIF_EXTENSIONS)
             case 0x2C:
                 left, top, wide, high, flags = struct.unpack_from("<HHHHB", body, at + 1)
-                blocks_end(body, at + 11 + colour_table_bytes(flags), most=MAX_CHUNKS)
+                blocks_end(body, at + 11 + colour_table_bytes(flags), max_blocks=MAX_CHUNKS)
                 return max(width, left + wide), max(height, top + high)
             case _:
                 break
@@ -117,9 +117,9 @@ def colour_table_bytes(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def blocks_end(body: bytes, at: int, *, most: int) -> int:
+def blocks_end(body: bytes, at: int, *, max_blocks: int) -> int:
     """Where a row of data blocks ends."""
-    for _ in range(most):
+    for _ in range(max_blocks):
         if body[at] == 0:
             return at + 1
         at += 1 + body[at]

@@ -78,7 +78,7 @@ class MessageImages:
         try:
             return await self._part(reference)
         except (ImageTooLarge, ImageUnreadable) as error:
-            log.info("picture_left_out", reason=type(error).__name__)
+            log.info("image_left_out", reason=type(error).__name__)
             return None
 
     def _intent(self, caption: str) -> ImageIntent | None:

@@ -53,7 +53,7 @@ def test_the_list_of_keys_has_one_cell_under_each_heading(run: Run) -> None:
 
 
 def test_an_empty_list_says_how_to_begin(run: Run) -> None:
-    assert run("keys", "list").stdout == "There is no API key yet; make one: hermes keys create NAME\n"
+    assert run("keys", "list").stdout == "There is no API key yet; create one: hermes keys create NAME\n"
 
 
 def test_a_key_that_is_not_there_is_one_line_and_code_2(run: Run) -> None:

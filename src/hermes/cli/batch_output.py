@@ -1,4 +1,4 @@
-"""What `hermes batch` says: what it would do, what became of the prompts, what a run came to."""
+"""What `hermes batch` prints: the plan of a dry run, changed prompts, and the result of a run."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MAX_SHOWN_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """A run summed up."""
+    """The totals of a run."""
 
     values: dict[str, Any]
     item_lines: Iterable[str]
 
 
 def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass_mark: float) -> BatchSummary:
-    """Sum the whole run up."""
+    """Add up the whole run."""
     entries = (placed.entry for placed in folder.placed())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
     values = {
@@ -58,16 +58,16 @@ def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass
 
 
 def count_phrase(count: int, thing: str) -> str:
-    """So many things, in words: `1 row`, `2,000 rows`."""
+    """A number with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
-    """Say what became of the prompts since the run was last worked on."""
+    """Print which prompts are new, changed or removed since the last run."""
     if changes.new:
-        complain(f"{count_phrase(len(changes.new), 'new row')} since the last time, to be run too ({list_some(changes.new)})")
+        complain(f"{count_phrase(len(changes.new), 'new row')} since the last run, to be run too ({list_some(changes.new)})")
     if changes.changed:
-        what = "kept as made, and nothing is added" if are_kept else "to be run again"
+        what = "its rollouts stay, and no new ones are made" if are_kept else "to be run again"
         complain(f"{count_phrase(len(changes.changed), 'changed row')}, {what} ({list_some(changes.changed)})")
     if changes.removed:
         what = "its rollouts stay" if are_kept else "its rollouts are set aside"
@@ -75,32 +75,30 @@ def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
 
 
 def say_end(path: Path, values: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
-    """Say what a run came to, and how to go on."""
+    """Print the result of a run, and the next command."""
     if not is_quiet:
         Console().print(_table(path, values))
     failed = values["failed"]
     if failed:
-        complain(
-            f"{count_phrase(failed, 'rollout')} failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed"
-        )
+        complain(f"{count_phrase(failed, 'rollout')} failed; rollouts.jsonl has the reasons. Run them once more: --resume --retry-failed")
     if values["rewards"]["verify_errors"]:
         count = count_phrase(values["rewards"]["verify_errors"], "rollout")
         complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
     reason, left = values["stopped"], values["left"]
     if reason:
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
-        complain(f"{why}; {values['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
+        complain(f"{why}; {values['rollouts']:,} rollouts are done, {left:,} are left. Continue: {_resume_command()}")
     elif left:
         complain(
-            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. "
-            f"Go on: {_resume_command()}"
+            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not run, for an unknown reason. "
+            f"Continue: {_resume_command()}"
         )
     elif not is_quiet:
         typer.secho(f"Export it: hermes export {shlex.quote(str(export))} --out rows", fg="bright_black")
 
 
 def _resume_command() -> str:
-    """The command that was typed, as one that goes on."""
+    """Return the command that the user typed, with --resume."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return " ".join(shlex.quote(word) for word in ("hermes", *words, "--resume"))
 
@@ -128,7 +126,7 @@ def _table(path: Path, values: Mapping[str, Any]) -> Table:
 
 
 def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_json: bool) -> None:
-    """Say what would be done."""
+    """Print the plan of a run."""
     recipe, folder = order.recipe, RunFolder.peek(path)
     jobs = list(order.jobs(folder, frozenset()))
     drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
@@ -147,15 +145,15 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
     if is_json:
         typer.echo(json.dumps(values))
         return
-    table = Table(title=f"{path} (dry run: nothing is asked, nothing is written)", title_justify="left", show_header=False, box=None)
+    table = Table(title=f"{path} (dry run: no model is called, nothing is written)", title_justify="left", show_header=False, box=None)
     estimate = values["estimate"]
     for name, value in (
         ("model", recipe.model),
         ("prompts", f"{values['items']:,}"),
         ("rollouts", f"{len(jobs):,} to do, {len(folder.done):,} done"),
         *((f"  with {tools}", f"{count:,} prompts") for tools, count in values["toolsets"].items()),
-        ("first turns", f"about {prompt:,} tokens of prompts; tools and further turns come on top"),
-        ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} with answers of the greatest length"),
+        ("first turns", f"about {prompt:,} tokens of prompts; tools and later turns add to it"),
+        ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} if every answer has the greatest length"),
     ):
         table.add_row(name, value)
     console = Console()
@@ -166,7 +164,7 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         console.print(f"[bold]{message['role']}[/]  ", end="")
         console.print(shown[:MAX_SHOWN_CHARS] + ("…" if len(shown) > MAX_SHOWN_CHARS else ""), markup=False, highlight=False)
     if values["exists"]:
-        complain("the run exists; go on with it: --resume")
+        complain("the run exists; continue it with --resume")
 
 
 def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
@@ -176,9 +174,9 @@ def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
 
 
 def _cost_range(order: BatchOrder, prompt: int, rollouts: int) -> dict[str, float]:
-    """What the first turns cost at least and at most, at today's prices."""
+    """Return the lowest and the highest cost of the first turns, at today's prices."""
     model = models_of(order.settings)[order.recipe.model]
     rate = prices_from(order.settings).rate(model.id, datetime.now(UTC).date(), 0)
-    most = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
-    least, greatest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, most))
-    return {"min_usd": least, "max_usd": greatest}
+    max_out = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
+    lowest, highest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, max_out))
+    return {"min_usd": lowest, "max_usd": highest}

@@ -1,4 +1,4 @@
-"""Carry a batch run out: open what it needs, show how it gets on, and stop in good order when somebody says so."""
+"""Run a batch: open the services that it needs, show its progress, and stop cleanly when the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from hermes.trajectories.batch.writer import RolloutWriter
 
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
-"""How long what is under way may take to end after Ctrl-C."""
+"""How long running rollouts may take to end after Ctrl-C."""
 PROGRESS_INTERVAL_S = 15.0
-"""How often a run says where it is when nobody watches its bar."""
+"""How often a run prints its progress when it does not run on a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
-    """What was asked for."""
+    """What the user ordered with the arguments of the command."""
 
     settings: Settings
     recipe: BatchRecipe
@@ -54,22 +54,22 @@ class BatchOrder:
     is_quiet: bool
 
     def jobs(self, folder: RunFolder, without: frozenset[str]) -> Iterator[RolloutJob]:
-        """What is still to be done."""
+        """The rollouts that are not done yet."""
         return remaining_jobs(islice(iter(self.items), self.limit), self.rollouts, folder, without)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStop:
-    """How a run's work ended."""
+    """How a run ended."""
 
     reason: str
-    """Why it stopped before its end; nothing if it did not."""
+    """Why the run stopped early; empty if it did not."""
     left: int
-    """Rollouts that are still to be made."""
+    """Rollouts that are not done yet."""
 
 
 async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str]) -> BatchStop:
-    """Make the rollouts that are still to be made. Items in `without` get no new ones."""
+    """Run the rollouts that are not done yet. Items in `without` get no new rollouts."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
     for placed in folder.placed():
@@ -108,7 +108,7 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
 
 @contextmanager
 def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
+    """Ctrl-C once: running rollouts get GRACE_S to end. Twice: cancel them. Three times: exit at once."""
     loop, count = asyncio.get_running_loop(), 0
 
     def on_signal() -> None:
@@ -116,7 +116,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
         count += 1
         if count == 1:
             runner.stop(INTERRUPTED)
-            say(f"stopping: what is under way has {GRACE_S:g} s to end; Ctrl-C again cuts it off now")
+            say(f"stopping: running rollouts have {GRACE_S:g} s to end; Ctrl-C again cancels them now")
             loop.call_later(GRACE_S, runner.give_up)
         elif count == 2:
             runner.give_up()
@@ -134,7 +134,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
 
 @dataclass(slots=True)
 class BatchBar:
-    """How far a run is: a bar on a terminal, elsewhere a line now and then; nothing if it is to be quiet."""
+    """Shows the progress of a run: a bar on a terminal, elsewhere a line every PROGRESS_INTERVAL_S; nothing if `is_quiet`."""
 
     bar: Progress
     task: TaskID
@@ -161,7 +161,7 @@ class BatchBar:
             typer.echo(progress, err=True)
 
     def say(self, text: str) -> None:
-        """Say something above the bar."""
+        """Print a message above the bar."""
         if self.bar.disable:
             complain(text)
         else:
@@ -170,7 +170,7 @@ class BatchBar:
 
 @contextmanager
 def show_progress(total: int, *, is_quiet: bool) -> Iterator[BatchBar]:
-    """Show how far a run is, for as long as the block lasts."""
+    """Show the progress of a run as long as the block lasts."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = (
         BarColumn(),
@@ -189,19 +189,19 @@ def show_progress(total: int, *, is_quiet: bool) -> Iterator[BatchBar]:
 
 def _say_recovered(folder: RunFolder) -> None:
     if folder.recovered:
-        complain(f"{folder.recovered:,} finished rollouts were not noted yet, because the run was killed; they are now")
+        complain(f"{folder.recovered:,} finished rollouts were not listed yet, because the run was killed; they are listed now")
     if folder.torn:
-        complain("a line that was torn when the run was killed is cut off")
+        complain("the run was killed while it wrote a line; that incomplete line is removed")
 
 
 def _limit_pace(order: BatchOrder, model: GatewayModel) -> BatchPace:
-    """The pace that was asked for, as far as the model keeps up with it; what does not fit is said."""
-    asked, pace = order.recipe.max_tokens, order.pace
-    if asked is not None and asked > model.max_tokens:
-        complain(f"answers end at {model.max_tokens:,} tokens, not {asked:,}; raise models.{model.name}.max_tokens in the settings")
+    """Return the pace that the user ordered, lowered to what the model can do. Tells the user about every limit."""
+    max_tokens, pace = order.recipe.max_tokens, order.pace
+    if max_tokens is not None and max_tokens > model.max_tokens:
+        complain(f"answers end at {model.max_tokens:,} tokens, not {max_tokens:,}; raise models.{model.name}.max_tokens in the settings")
     if pace.concurrency <= model.at_once:
         return pace
     if not order.recipe.toolsets.toolsets and order.verifier is None:
-        return replace(pace, concurrency=model.at_once)  # more would only wait, and run out of their own time
-    complain(f"of --concurrency {pace.concurrency}, {model.at_once} ask the model at once; the others' waiting counts in --timeout")
+        return replace(pace, concurrency=model.at_once)  # further rollouts would only wait, and their timeouts would pass
+    complain(f"of --concurrency {pace.concurrency}, {model.at_once} call the model at once; the others wait, and --timeout counts that too")
     return pace

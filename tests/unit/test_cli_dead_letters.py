@@ -166,7 +166,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(letters: Console, comman
     missing = "there is no dead letter 999; `hermes dead-letters list` shows them. Nothing changed"
     assert letters.refused(command, one, 999) == missing
     assert letters.refused(command) == "which dead letters? Give their numbers, or --all"
-    assert letters.refused(command, one, "--all") == "either numbers or --all, not both"
+    assert letters.refused(command, one, "--all") == "give either numbers or --all, not both"
     assert letters.refused(command, one, "--account", "bali") == (
         "--platform, --account and --outcome need --all; leave them out with numbers"
     )

@@ -117,15 +117,15 @@ def test_the_folder_goes_along_unless_a_fresh_start_is_wanted(run: Run) -> None:
     run("fleet", "add", "bali", "--adapter", "blue", "--cwd", "work")
     folder = str(Path.cwd() / "work")
     kept = run("fleet", "swap", "bali", "--to", "green")
-    assert kept.stdout == f"bali speaks through green now, in {folder}; before, through blue.\n"
-    assert run("fleet", "swap", "bali", "--to", "blue", "--fresh-cwd").stdout == "bali speaks through blue now; before, through green.\n"
+    assert kept.stdout == f"bali uses green now, in {folder}; before, blue.\n"
+    assert run("fleet", "swap", "bali", "--to", "blue", "--fresh-cwd").stdout == "bali uses blue now; before, green.\n"
     assert agents(run)["bali"]["cwd"] is None
 
 
 def test_an_agent_is_made_and_listed(run: Run) -> None:
     words = ("--adapter", "green", "--tier", "pro", "--account", "villa", "--account", "shop", "--tone", "chill", "--role", "Finds bars.")
     result = run("fleet", "add", "bali", *words)
-    assert (result.exit_code, result.stdout) == (0, "bali speaks through green and answers on shop, villa.\n")
+    assert (result.exit_code, result.stdout) == (0, "bali uses green and answers on shop, villa.\n")
     health = agents(run)["bali"].pop("health")
     assert all(check["level"] != "error" for check in health)
     made = {**agents(run)["bali"], "health": None}

@@ -200,10 +200,10 @@ def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path)
 STANDS_BACK = """
 import os
 from pathlib import Path
-from hermes.cli.service import stand_back
+from hermes.cli.service import lower_priority
 
 before = os.getpriority(os.PRIO_PROCESS, 0)
-stand_back(5)
+lower_priority(5)
 print(os.getpriority(os.PRIO_PROCESS, 0) - before)
 group = Path("/proc/self/autogroup")  # there is none outside Linux, and it is empty where sessions are not weighed
 print([5, *group.read_text().split()][-1] if group.exists() else 5)

@@ -170,7 +170,7 @@ def test_a_friend_is_rewarded_once(users: Console) -> None:
 
 def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> None:
     who, other = users.read("create")["id"], users.read("create")["id"]
-    assert users.said("credit", who, 10) == f"{who} was given 10 credits, and has 10 now.\n"
+    assert users.said("credit", who, 10) == f"{who} got 10 credits, and has 10 now.\n"
     given = users.read("credit", who, 100, "--reason", "purchase", "--key", "order-17")
     assert (given["event"], given["is_new"], given["credits"]) == ("purchase:order-17", True, {"available": 110, "reserved": 0})
     assert users.said("credit", who, 100, "--reason", "purchase", "--key", "order-17") == (
@@ -195,7 +195,7 @@ def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> Non
 
 def test_a_tier_is_one_of_the_settings(users: Console) -> None:
     who = users.read("create")["id"]
-    assert users.said("tier", who, "gold") == f"{who} is in gold; before, in free.\n"
+    assert users.said("tier", who, "gold") == f"{who} is in the tier gold now; before, in free.\n"
     assert users.refused("tier", who, "god") == "there is no tier 'god'; did you mean gold?"
     assert users.refused("create", "--tier", "platinum").startswith("there is no tier 'platinum'; ")
     assert users.read("tier", who, "venue-growth")["tier"] == "venue-growth"
@@ -280,7 +280,7 @@ def test_who_is_forgotten_is_gone_after_a_second_word(users: Console) -> None:
         f"hermes users forget {stranger[:8]} --yes"
     )
     assert users.read("show", stranger)["state"] == "stranger"
-    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is forgotten: 1 message, 2 facts, 0 bookings.\n"
+    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is erased: 1 message, 2 facts, 0 bookings.\n"
     other = users.read("create")["id"]
     assert users.read("forget", other, "--yes") == {
         "id": other,

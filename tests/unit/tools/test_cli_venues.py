@@ -37,7 +37,7 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 def test_the_sample_set_is_brought_in_and_listed(run: Run) -> None:
     first = run("venues", "sample")
     assert (first.exit_code, first.stderr) == (0, "")
-    assert first.stdout == "New: 62 places, 60 goods, 152 foods. Try it: hermes venues list Canggu\n"
+    assert first.stdout == "New: 62 places, 60 products, 152 foods. Try it: hermes venues list Canggu\n"
     assert json.loads(run("venues", "sample", "--json").stdout) == {"venues": 0, "products": 0, "foods": 0}
     found = json.loads(run("venues", "list", "canggu", "--json").stdout)
     assert len(found) == 15

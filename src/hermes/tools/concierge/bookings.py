@@ -1,4 +1,4 @@
-"""Tables and treatments: booked when the user has agreed, looked up, cancelled, rated."""
+"""Tools that book tables and treatments when the user has agreed, and look up, cancel and rate bookings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, T
 
 MAX_AHEAD = timedelta(days=366)
 MIN_HABIT_TIMES = 3
-"""How often something must have been booked to count as a habit."""
+"""How many bookings must share a value before it counts as a habit."""
 MAX_HABIT_BOOKINGS = 10
-"""The bookings that habits are read from."""
+"""How many of the latest bookings habits are read from."""
 Code = Annotated[str, "The booking's code.", AtMost(12)]
 
 
@@ -111,14 +111,14 @@ async def rate_booking(
 
 
 async def find_venue(concierge: Concierge, context: ToolContext, name: str) -> Venue:
-    """The place that is meant. Raises ToolProblem when it is not clear which."""
-    wanted = name.strip(" []")
-    found = await concierge.venues.named(context.tx, wanted)
-    exact = [venue for venue in found if wanted.casefold() in {venue.id.casefold(), venue.name.casefold()}]
+    """Return the venue with this name or id. Raises ToolProblem if none or several fit."""
+    key = name.strip(" []")
+    found = await concierge.venues.named(context.tx, key)
+    exact = [venue for venue in found if key.casefold() in {venue.id.casefold(), venue.name.casefold()}]
     if len(exact) == 1 or len(found) == 1:
         return (exact or list(found))[0]
     if not found:
-        raise ToolProblem(f"there is no venue {wanted[:60]!r}; look it up with venue_search first")
+        raise ToolProblem(f"there is no venue {key[:60]!r}; look it up with venue_search first")
     raise ToolProblem(f"several venues fit: {', '.join(f'{venue.name} [{venue.id}]' for venue in found)}; use an [id]")
 
 
@@ -130,13 +130,13 @@ async def find_booking(concierge: Concierge, context: ToolContext, code: str) ->
 
 
 async def record_habits(concierge: Concierge, context: ToolContext) -> None:
-    """Let what the user's bookings say be known, as part of what changed them."""
+    """Record the user's booking habits, in the transaction that changed a booking."""
     bookings = await concierge.bookings.of(context.tx, context.user.user_id, limit=MAX_HABIT_BOOKINGS)
     await concierge.notebook.observe(context.tx, context.user, habits_in(bookings))
 
 
 def habits_in(bookings: Sequence[Booking]) -> dict[str, str]:
-    """What bookings say of whoever made them: the latest one that stands, and what most of them have in common."""
+    """Return facts about the user from their bookings: the latest one that is not cancelled, and what most bookings have in common."""
     standing = [booking for booking in bookings if booking.state is not BookingState.CANCELLED]
     facts = {"last_booking": summary(last)} if (last := next(iter([*standing, *bookings]), None)) else {}
     for key, value_of in HABITS.items():
@@ -156,7 +156,7 @@ HABITS: Mapping[str, Callable[[Booking], str]] = {
 
 
 def summary(booking: Booking) -> str:
-    """A booking as it is remembered: without its code and without the user's own words."""
+    """Return a booking as Hermes remembers it: without its code and without the user's own words."""
     where = f"{booking.venue.name} in {booking.venue.area}"
     state = ", cancelled" if booking.state is BookingState.CANCELLED else ""
     return f"{where}, {format_time(booking.at)}, {people_phrase(booking.party_size)}{state}"
@@ -167,7 +167,7 @@ def people_phrase(count: int) -> str:
 
 
 def booking_line(booking: Booking) -> str:
-    """A booking on one line, its code first."""
+    """Return a booking on one line, its code first."""
     rated = f", rated {booking.rating}/5" if booking.rating else ""
     note = f", note: {booking.note}" if booking.note else ""
     where = f"{booking.venue.name} in {booking.venue.area}"

@@ -1,4 +1,4 @@
-"""Cards to send: invitations, greetings, thanks."""
+"""A tool that makes cards: invitations, greetings, thanks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in food, and what a user ate."""
+"""Tools for the calories and nutrients of food, and for the user's food diary."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def get_nutrition_summary(
 
 
 def known_food(food: Food, item: Portion, at: datetime) -> MealItem:
-    """What an amount of a food holds."""
+    """Return the nutrients of an amount of a known food."""
     grams = item.grams or food.serving_g * (item.servings or 1.0)
     share = grams / 100
     return MealItem(
@@ -95,7 +95,7 @@ def known_food(food: Food, item: Portion, at: datetime) -> MealItem:
 
 
 def estimated_food(item: Portion, kcal: float, at: datetime) -> MealItem:
-    """What somebody says of a food that the table does not have; the diary says that it was a guess."""
+    """Return the model's estimate for a food that the table does not have; the diary marks it as an estimate."""
     nothing = {"protein_g": 0.0, "fat_g": 0.0, "carbs_g": 0.0, "fibre_g": 0.0}
     return MealItem(food=f"{item.food}{ESTIMATE_SUFFIX}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
 

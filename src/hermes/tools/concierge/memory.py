@@ -1,4 +1,4 @@
-"""What the user told before."""
+"""Tools that remember, look up and forget what the user said about themselves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOTHING_KNOWN = "Nothing is known about that."
 
 @dataclass(slots=True)
 class OwnTransactionTool(UnboundTool[Concierge]):
-    """A tool that the executor runs without a transaction, because its service opens some of its own.
+    """A tool that the executor runs without a transaction, because its service opens its own transactions.
 
-    Inside one it would hold a connection while it waits for a second; a pool whose connections are all held so stands still."""
+    Inside a transaction it would hold one connection and wait for a second. If all connections of a pool are held so, it deadlocks."""
 
     def of(self, services: Concierge) -> Tool:
         return replace(UnboundTool.of(self, services), is_foreign=True)

@@ -1,4 +1,4 @@
-"""Things to be reminded of."""
+"""A tool that sets reminders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rides and deliveries. What they cost is asked of a provider; what is ordered, the user has agreed to."""
+"""Tools for rides and deliveries. A provider gives the price; nothing is ordered before the user agrees."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def get_delivery_quote(concierge: Concierge, context: ToolContext, *, pick
     trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
-        return "Nobody delivers there at the moment."
+        return "No company delivers there at the moment."
     return f"Delivery from {pickup} to {dropoff}, {quotes[0].km:.1f} km: {'; '.join(map(quote_text, quotes))}.{estimate_hint(quotes[0])}"
 
 
@@ -66,7 +66,7 @@ async def book_delivery(concierge: Concierge, context: ToolContext, *, pickup: F
     trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
-        raise ToolProblem("nobody delivers there at the moment")
+        raise ToolProblem("no company delivers there at the moment")
     text = f"Offer: {items}, from {pickup} to {dropoff}, {quote_text(quotes[0])}.{estimate_hint(quotes[0])}"
     return Offer(text, {"trip": trip_terms(trip), "quote": asdict(quotes[0]), "items": items})
 
@@ -82,14 +82,14 @@ async def trip_of(concierge: Concierge, context: ToolContext, pickup: str, dropo
     start, end = await locate(concierge, context, pickup), await locate(concierge, context, dropoff)
     km = distance_km(start, end)
     if km > MAX_TRIP_KM:
-        raise ToolProblem(f"that is {km:.0f} km, farther than anybody drives; check both places with the user")
+        raise ToolProblem(f"that is {km:.0f} km, farther than any driver goes; check both places with the user")
     return Trip(origin=pickup, destination=dropoff, start=start, end=end)
 
 
 async def save_order(
     concierge: Concierge, context: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
 ) -> str:
-    """Keep an order, and say honestly whether somebody will come."""
+    """Store an order. Return a text that says honestly whether a driver will come."""
     order = await concierge.orders.add(
         context.tx,
         context.user.user_id,
@@ -103,7 +103,7 @@ async def save_order(
     what = f"{order.code}: {kind} from {trip.origin} to {trip.destination}, {quote_text(quote)}"
     if placed.is_taken:
         return f"Ordered {what}, reference {placed.reference}."
-    return f"Noted as a request {what}. Nobody is on the way: no {kind} company is connected here, so tell the user to arrange it."
+    return f"Noted as a request {what}. No driver is on the way: no {kind} company is connected here, so tell the user to arrange it."
 
 
 def trip_terms(trip: Trip) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def trip_terms(trip: Trip) -> dict[str, Any]:
 
 
 def agreed_terms(terms: Mapping[str, Any]) -> tuple[Trip, Quote]:
-    """The trip and its price as they were offered."""
+    """Return the trip and its price as they were offered."""
     trip = terms["trip"]
     start, end = GeoPoint(**trip["start"]), GeoPoint(**trip["end"])
     return Trip(origin=trip["origin"], destination=trip["destination"], start=start, end=end), Quote(**terms["quote"])

@@ -35,7 +35,9 @@ def fake(
     account: Annotated[str, typer.Option(help="The name of the account in Hermes.")] = "fake",
     seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and random failures.")] = 0,
     speed: Annotated[float, typer.Option(min=0.001, help="How many seconds of the platforms' time pass in one real second.")] = 1.0,
-    joins: Annotated[bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings, open to everybody.")] = False,
+    joins: Annotated[
+        bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings. Every sender becomes an active user.")
+    ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print what Hermes must know as JSON, on one line.")] = False,
     config: Config = None,
 ) -> None:

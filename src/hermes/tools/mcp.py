@@ -72,7 +72,7 @@ class McpTimeouts:
     ping_s: float = 30.0
     """How often an idle connection is checked."""
     retry_s: float = 1.0
-    longest_retry_s: float = 60.0
+    max_retry_s: float = 60.0
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class McpConnection:
                 log.warning("mcp_server_lost", server=self.server.name, error=first_cause(error), retries_in_s=wait_s)
             # Jitter: when a machine comes back, its servers are not all called at the same moment.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
-            wait_s = min(wait_s * 2, self.timeouts.longest_retry_s)
+            wait_s = min(wait_s * 2, self.timeouts.max_retry_s)
 
     async def _stay_connected(self) -> None:
         """Connect, list the tools, and check the connection until it fails."""

@@ -470,7 +470,7 @@ async def test_a_ride_is_quoted_and_noted_honestly(house: House) -> None:
     assert "These are estimates from the distance, not a provider's prices." in offer
     done = await confirmed(house, "get_ride", offer)
     assert done.startswith("Noted as a request ")
-    assert "Nobody is on the way: no ride company is connected here" in done
+    assert "No driver is on the way: no ride company is connected here" in done
     [[code]] = await house.rows("select code from orders")
     async with house.database.begin() as tx:
         order = await house.concierge.orders.get(tx, house.user.user_id, code)

@@ -250,7 +250,9 @@ async def test_a_message_that_waits_is_not_lost_to_a_link(stored: House, keyring
     stranger, user, inbox = await stored.find_or_create(PHONE), await stored.create(), PostgresInbox(keyring)
     async with stored.transactions.begin() as tx:
         receipt = await inbox.accept(tx, envelope(PHONE), stranger, uuid4())
-    with pytest.raises(ChannelBusy, match=r"^a message from whatsapp:bali/628123456 waits for its answer; link it when that was given$"):
+    with pytest.raises(
+        ChannelBusy, match=r"^a message from whatsapp:bali/628123456 waits for its answer; link the channel after the answer$"
+    ):
         await stored.ask("link", user.id, PHONE)
     assert await stored.find_or_create(PHONE) == stranger
     async with stored.transactions.begin() as tx:

@@ -244,7 +244,7 @@ async def test_ctrl_c_lets_what_is_under_way_end_and_says_how_to_go_on(house: Ho
         _, complaints = await process.communicate()
     assert process.returncode == 130
     said = complaints.decode().splitlines()
-    assert said[0] == "hermes: stopping: what is under way has 10 s to end; Ctrl-C again cuts it off now"
+    assert said[0] == "hermes: stopping: running rollouts have 10 s to end; Ctrl-C again cancels them now"
     done = len(house.entries())
     go_on = "Go on: hermes batch prompts.jsonl --run-name r --model toy -j 2 --resume"
     assert said[1] == f"hermes: the run was stopped; {done:,} rollouts are done, {400 - done:,} are left. {go_on}"
@@ -311,7 +311,7 @@ async def test_failures_are_kept_and_can_be_made_once_more(house: House) -> None
     assert ended.code == 0
     assert [entry["outcome"] for entry in house.entries()] == ["error", "error", "completed"]
     assert "too hot" in house.entries()[0]["reason"]
-    assert "2 rollouts failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed" in ended.complaints
+    assert "2 rollouts failed; rollouts.jsonl has the reasons. Run them once more: --resume --retry-failed" in ended.complaints
     assert (await house.batch("--resume", "--retry-failed")).code == 0
     assert [(entry["outcome"], entry.get("attempt", 0)) for entry in house.entries()] == [
         ("completed", 1),
@@ -407,7 +407,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         (("--distribution", "none.yaml"), "there is no distribution 'none.yaml'"),
         (("--prefill", "mine.py"), "is not a JSON list of messages"),
         (("--prefill", "none.json"), "cannot read none.json: No such file or directory"),
-        (("--budget-usd", "inf"), "--budget-usd inf: expected an amount; leave it out for no limit"),
+        (("--budget-usd", "inf"), "--budget-usd inf: expected an amount in US dollars; leave the option out for no limit"),
         (("--budget-usd", "1e308"), "--budget-usd 1e+308: expected an amount"),
         (("--run-name", "a/b"), "is no name for a folder"),
         (("--prompt-field", "question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
@@ -427,7 +427,7 @@ def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypat
     monkeypatch.setattr("hermes.cli.batch.run_batch", perform)
     code, _, complaints = desk.batch("--json")
     assert (code, len(complaints.splitlines())) == (1, 1)
-    assert "3 rollouts were not made, for no reason that is known. Go on: " in complaints
+    assert "3 rollouts were not run, for an unknown reason. Continue: " in complaints
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
@@ -439,5 +439,5 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
     assert (told["items"], told["rollouts"]) == (2, {"done": 0, "to_do": 8})
     assert told["first_request"] == [{"role": "system", "content": "Psst."}, {"role": "user", "content": "look up cat"}]
     assert sum(told["toolsets"].values()) == 2
-    assert 0 < told["estimate"]["least_usd"] < told["estimate"]["most_usd"]
+    assert 0 < told["estimate"]["min_usd"] < told["estimate"]["max_usd"]
     assert not (desk.folder / "runs").exists()

@@ -78,7 +78,7 @@ async def test_the_first_message_is_shown_when_it_arrives_and_what_was_sent_is_l
         assert f"It works: {ada.id} wrote “hello there”." in shown.stderr
         assert "Write to it: https://t.me/hermes_fake_bot" in shown.stdout
     nothing = await in_thread(terminal, "sent")
-    assert (nothing.returncode, nothing.stdout) == (0, "Nothing was said there yet.\n")
+    assert (nothing.returncode, nothing.stdout) == (0, "Hermes has sent nothing there yet.\n")
 
 
 async def test_without_anybody_in_front_of_it_nobody_waits_and_whoever_waits_in_vain_is_told(terminal: Terminal) -> None:

@@ -193,11 +193,11 @@ def test_whoever_reads_no_more_ends_it_without_a_complaint(terminal: Terminal) -
 @pytest.mark.parametrize(
     ("words", "typed", "complaint"),
     [
-        (["--user", ""], b"", "--user '' is no name; expected up to 128 characters, none of them a control character"),
-        (["--user", "a\x1bb"], b"", "--user 'a\\x1bb' is no name; expected up to 128 characters, none of them a control character"),
+        (["--user", ""], b"", "--user '' is not a name; expected up to 128 characters, no control characters"),
+        (["--user", "a\x1bb"], b"", "--user 'a\\x1bb' is not a name; expected up to 128 characters, no control characters"),
         (["  "], b"", 'there is no question; try: hermes chat "What can you do?"'),
         (["--url", "http://x"], b"", "--url and --key go together; `hermes keys create` makes a key on the server's machine"),
-        (["--url", "x", "--key", "hk_x"], b"", "--url 'x' is no address; expected one such as http://127.0.0.1:8080"),
+        (["--url", "x", "--key", "hk_x"], b"", "--url 'x' is not an address; expected one such as http://127.0.0.1:8080"),
         ([], b"x" * 100_001, "a message has at most 100,000 characters"),
         ([], b"\xff\n", "the message is not UTF-8 text"),
     ],
@@ -334,7 +334,7 @@ async def test_an_answer_that_takes_longer_than_the_server_waits_is_fetched_late
 
 def test_a_server_that_is_not_there_is_one_line_and_code_1(terminal: Terminal) -> None:
     done = terminal.run("hello", "--url", "http://127.0.0.1:1", "--key", "hk_x")
-    assert done == Ended(1, "", "hermes: http://127.0.0.1:1 cannot be reached: Connection refused\n")
+    assert done == Ended(1, "", "hermes: cannot reach http://127.0.0.1:1: Connection refused\n")
 
 
 # --- what is shown

@@ -134,7 +134,7 @@ def test_a_dry_run_says_what_would_come_and_writes_nothing(folder: Path) -> None
     for part in (
         "nothing was written",
         "over the target of 500",
-        "can be brought under it",
+        "can be shortened to it",
         "tokens to be summarised",
         "(summaries: 2)",
         "█",
@@ -158,7 +158,7 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
     code, _, errors = run("t.jsonl", "--config", "peer.yaml")
     assert (code, names(folder)) == (2, ["peer.yaml", "t.jsonl"])
     assert errors.startswith(
-        "hermes: NO_SUCH_KEY is not set: the key for https://openrouter.ai/api/v1; set it, or summarise without a model"
+        "hermes: NO_SUCH_KEY is not set; it holds the key for https://openrouter.ai/api/v1: set it, or summarise without a model"
     )
     assert run("t.jsonl", "--config", "peer.yaml", "--model", "none")[0] == 0
     assert names(folder) == ["numbers.json", "peer.yaml", "t.jsonl", "t_short.jsonl"]
@@ -172,9 +172,9 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
     [
         ((), "which trajectories? Name a file or a folder, or read the store with --conversation"),
         (("nowhere.jsonl",), "nowhere.jsonl: no such file or folder"),
-        (("t.jsonl", "--stored"), "trajectories come out of files or out of the store"),
-        (("--stored",), "where to? Name a file for the graphs out of the store"),
-        (("t.jsonl", "t.jsonl"), "several inputs need a folder to go to: --out FOLDER"),
+        (("t.jsonl", "--stored"), "read trajectories either from files or from the store"),
+        (("--stored",), "name the output file for the graphs from the store"),
+        (("t.jsonl", "t.jsonl"), "several inputs need an output folder: --out FOLDER"),
         (("t.jsonl", "t.jsonl", "-o", "x"), "there are two inputs with the name t.jsonl"),
         ((".", "-o", "x"), "x lies in the input"),
         (("t.jsonl", "-o", "t.jsonl"), "t.jsonl exists; name another with --out, or remove it"),
@@ -186,7 +186,7 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
         (("t.jsonl", "--tokenizer", "moonshotai/Kimi-K2-Thinking"), "tokenizer moonshotai/Kimi-K2-Thinking is not in"),
         (("t.jsonl", "--engine", "spark"), "unknown engine 'spark'; one of local, daft, ray://HOST:PORT"),
         (("t.jsonl", "--model", "claude-hiku"), "there is no model claude-hiku; did you mean claude-haiku?"),
-        (("t.jsonl", "--budget-usd", "1"), "--budget-usd is for a model that is paid; name one with --model"),
+        (("t.jsonl", "--budget-usd", "1"), "--budget-usd needs a model that costs money; name one with --model"),
         (("t.jsonl", "--model", "claude-haiku", "--budget-usd", "inf"), "--budget-usd is an amount in US dollars, not inf"),
     ],
 )
@@ -238,7 +238,7 @@ def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(fo
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     if number is signal.SIGINT:
-        assert (process.returncode, errors) == (130, "hermes: stopped; the same command goes on where it was\n")
+        assert (process.returncode, errors) == (130, "hermes: stopped; the same command continues the run\n")
     assert not (folder / "long_compressed.jsonl").exists()
     code, _, errors = run("long.jsonl", "-t", 800, "--json", "--workers", 1)
     assert (

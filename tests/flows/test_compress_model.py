@@ -169,7 +169,7 @@ async def test_killed_at_random_points_it_pays_once_and_ends_with_the_same_bytes
 async def test_a_budget_stops_it_and_a_larger_one_goes_on(house: House) -> None:
     ended = await house.compress("--model", "toy", "--budget-usd", 3.5 * COST_MICRO_USD / 1_000_000)
     assert (ended.code, ended.output, house.scribe.paid.total()) == (1, "", 3)
-    assert ended.complaints.startswith("hermes: the budget of 0.007 USD is used up; what was paid for is kept")
+    assert ended.complaints.startswith("hermes: the budget of 0.007 USD is used up; the paid summaries are kept")
     ended = await house.compress("--model", "toy", "--budget-usd", 1)
     assert (ended.code, json.loads(ended.output)["resumed"], house.scribe.paid.total()) == (0, True, 8)
 

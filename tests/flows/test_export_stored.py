@@ -203,7 +203,7 @@ async def test_who_was_deleted_is_left_out_and_said_to_be(house: House) -> None:
     async with house.service.database.begin() as tx:
         await house.service.hermes.adapters.people.forget(tx, await house.who("bob"))
     said = await house.hermes("export", "--stored", "--out", "rows", "--json")
-    assert (said.code, said.complaints) == (0, "hermes: 2 sessions are left out: the people were deleted for whom they are sealed\n")
+    assert (said.code, said.complaints) == (0, "hermes: 2 sessions are left out: their users were erased\n")
     summary = json.loads(said.output)
     assert (summary["sessions"], summary["samples"], summary["forgotten"], summary["broken"]) == (1, 1, 2, [])
     assert trained(house.folder / "rows") == Counter(house.model.returned[:1])

@@ -104,7 +104,7 @@ async def test_a_scripted_answer_is_in_no_export_unless_it_is_asked_for(house: H
         assert manifest["rows"] == 0, form
         assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 2}, form
         assert (
-            "nothing in this export is trained: 2 samples: scripted answer; what a script says is not training data: connect a model"
+            "nothing in this export is trained: 2 samples: scripted answer; the answers of a script are not training data: connect a model"
             in complaint
         )
         assert 'llm.stand_in = "local"' in complaint

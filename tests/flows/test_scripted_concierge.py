@@ -219,5 +219,5 @@ async def test_reminders_preferences_goods_food_rides_and_cards(visit: Visit) ->
     }
     answers = {text: await visit.say(text) for text in said}
     assert {text: answer[: len(said[text])] for text, answer in answers.items()} == said
-    assert answers["go ahead"].endswith("Nobody is on the way: no ride company is connected here.")
+    assert answers["go ahead"].endswith("No driver is on the way: no ride company is connected here.")
     assert "See you at the beach!" in answers["make a birthday card for Ana saying See you at the beach!"]

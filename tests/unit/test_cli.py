@@ -217,7 +217,11 @@ def test_what_cannot_be_read_is_refused_in_one_line(in_folder: Path, name: str, 
 
 
 def test_two_kinds_of_output_at_once_are_refused(in_folder: Path) -> None:
-    assert hermes("graph", "small.json", "--json", "--mermaid") == (2, "", "hermes: --mermaid and --json are two answers; ask for one\n")
+    assert hermes("graph", "small.json", "--json", "--mermaid") == (
+        2,
+        "",
+        "hermes: --mermaid and --json exclude each other; give one of them\n",
+    )
 
 
 # --- hermes demo

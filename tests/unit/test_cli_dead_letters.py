@@ -91,7 +91,7 @@ def letters(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pyte
 def test_none_is_said_so(letters: Console) -> None:
     assert letters.said("list") == "There is no dead letter.\n"
     assert letters.read("list") == []
-    assert letters.said("requeue", "--all") == "There is no such dead letter; nothing was changed.\n"
+    assert letters.said("requeue", "--all") == "There is no such dead letter; nothing changed.\n"
     assert letters.said("drop", "--all") == "0 dead letters dropped.\n"
 
 
@@ -118,13 +118,13 @@ def test_they_are_listed_and_shown(letters: Console) -> None:
     told = letters.said("show", two)
     assert "401 Unauthorized" in told
     assert told.endswith("\na\nb\N{REPLACEMENT CHARACTER}[31m\n")
-    assert letters.said("list", "--platform", "whatsapp") == "None of the 2 dead letters is like that.\n"
+    assert letters.said("list", "--platform", "whatsapp") == "None of the 2 dead letters matches.\n"
 
 
 def test_one_is_sent_again(letters: Console) -> None:
     one, two = letters.bury("one", "two")
     said = letters.said("requeue", two)
-    assert said == "1 dead letter will be sent again, last in their conversations. A worker has to run for it.\n"
+    assert said == "1 dead letter will be sent again, last in their conversations. A worker must be running.\n"
     assert [letter["id"] for letter in letters.read("list")] == [one]
     assert letters.rows("select state, is_late from outbox order by id") == [("dead", False), ("pending", True)]
     assert letters.rows("select queue_name, status from procrastinate_jobs where queue_name = 'deliveries'") == [("deliveries", "todo")]
@@ -156,19 +156,21 @@ def test_a_letter_of_somebody_who_was_deleted_cannot_be_read(letters: Console) -
             await hermes.adapters.people.forget(tx, user.id)
 
     letters.inside(forget)
-    assert letters.said("show", one).endswith("Its user was deleted; nobody can read it any more.\n")
+    assert letters.said("show", one).endswith("Its user was erased, so its text can no longer be read.\n")
     assert letters.read("show", one)["text"] is None
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
 def test_what_cannot_be_is_one_line_and_changes_nothing(letters: Console, command: str) -> None:
     [one] = letters.bury("one")
-    missing = "there is no dead letter 999; `hermes dead-letters list` shows them. Nothing was changed"
+    missing = "there is no dead letter 999; `hermes dead-letters list` shows them. Nothing changed"
     assert letters.refused(command, one, 999) == missing
-    assert letters.refused(command) == "say which: their numbers, or --all"
-    assert letters.refused(command, one, "--all") == "either numbers or --all, not both"
-    assert letters.refused(command, one, "--account", "bali") == ("numbers say it all; --platform, --account and --outcome go with --all")
-    assert letters.refused(command, "one") == "'one' is no dead letter's number; `hermes dead-letters list` shows them"
+    assert letters.refused(command) == "which dead letters? Give their numbers, or --all"
+    assert letters.refused(command, one, "--all") == "give either numbers or --all, not both"
+    assert letters.refused(command, one, "--account", "bali") == (
+        "--platform, --account and --outcome need --all; leave them out with numbers"
+    )
+    assert letters.refused(command, "one") == "'one' is not the number of a dead letter; `hermes dead-letters list` shows the numbers"
     assert letters.refused(command, "--all", "--platform", "telegrm") == "there is no platform 'telegrm'; did you mean telegram?"
     assert letters.refused("list", "--outcome", "rejectd") == "there is no outcome 'rejectd'; did you mean rejected?"
     assert letters.refused("show", 999) == missing

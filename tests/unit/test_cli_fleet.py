@@ -69,13 +69,13 @@ def test_an_agent_is_pointed_to_another_adapter_and_tried(run: Run, database_url
     assert agents(run)["hermes"]["adapter"] is None
     result = run("fleet", "swap", "hermes", "--to", "green")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "hermes speaks through green now; before, through the chain of its tier.\n"
+    assert result.stdout == "hermes uses green now; before, the chain of its tier.\n"
     assert agents(run)["hermes"]["adapter"] == "green"
     with psycopg.connect(database_url) as connection:
         calls = connection.execute("select source, backend, outcome, account_id from calls").fetchall()
     assert calls == [("canary", "green", "answered", "fleet")]
     again = run("fleet", "swap", "hermes", "--to", "green")
-    assert (again.exit_code, again.stdout) == (0, "hermes speaks through green already; nothing was changed.\n")
+    assert (again.exit_code, again.stdout) == (0, "hermes uses green already; nothing changed.\n")
     back = read(run("fleet", "swap", "hermes", "--to", "tier", "--json"))
     assert back == {"agent": "hermes", "outcome": "swapped", "from": "green", "to": None, "reason": "", "checks": []}
 
@@ -117,15 +117,15 @@ def test_the_folder_goes_along_unless_a_fresh_start_is_wanted(run: Run) -> None:
     run("fleet", "add", "bali", "--adapter", "blue", "--cwd", "work")
     folder = str(Path.cwd() / "work")
     kept = run("fleet", "swap", "bali", "--to", "green")
-    assert kept.stdout == f"bali speaks through green now, in {folder}; before, through blue.\n"
-    assert run("fleet", "swap", "bali", "--to", "blue", "--fresh-cwd").stdout == "bali speaks through blue now; before, through green.\n"
+    assert kept.stdout == f"bali uses green now, in {folder}; before, blue.\n"
+    assert run("fleet", "swap", "bali", "--to", "blue", "--fresh-cwd").stdout == "bali uses blue now; before, green.\n"
     assert agents(run)["bali"]["cwd"] is None
 
 
 def test_an_agent_is_made_and_listed(run: Run) -> None:
     words = ("--adapter", "green", "--tier", "pro", "--account", "villa", "--account", "shop", "--tone", "chill", "--role", "Finds bars.")
     result = run("fleet", "add", "bali", *words)
-    assert (result.exit_code, result.stdout) == (0, "bali speaks through green and answers on shop, villa.\n")
+    assert (result.exit_code, result.stdout) == (0, "bali uses green and answers on shop, villa.\n")
     health = agents(run)["bali"].pop("health")
     assert all(check["level"] != "error" for check in health)
     made = {**agents(run)["bali"], "health": None}
@@ -152,10 +152,10 @@ def test_an_adapter_that_left_the_settings_is_said_to_be_missing(run: Run, datab
         (("events", "herms"), "there is no agent 'herms'; did you mean hermes?"),
         (("add", "bali", "--tier", "brok"), "there is no tier 'brok'; did you mean broke?"),
         (("add", "bali", "--adapter", "bleu"), "there is no adapter 'bleu'; did you mean blue?"),
-        (("add", "hermes"), "there is an agent hermes already; exchange its adapter: hermes fleet swap hermes --to ADAPTER"),
+        (("add", "hermes"), "there is an agent hermes already; change its adapter: hermes fleet swap hermes --to ADAPTER"),
         (
             ("add", "two words"),
-            "'two words' is no name for an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2",
+            "'two words' cannot be the name of an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2",
         ),
     ],
 )
@@ -165,11 +165,11 @@ def test_bad_input_is_one_line_and_code_2(run: Run, words: tuple[str, ...], says
 
 
 def test_an_empty_history_says_how_to_begin(run: Run) -> None:
-    assert run("fleet", "events").stdout == "No adapter was exchanged yet; do it: hermes fleet swap AGENT --to ADAPTER\n"
+    assert run("fleet", "events").stdout == "No adapter was changed yet; change one: hermes fleet swap AGENT --to ADAPTER\n"
 
 
 def test_the_kill_switch_stops_all_calls_until_it_is_released(run: Run, database_url: str) -> None:
-    assert run("kill-switch", "status").stdout == "The kill switch is off; models may be called.\n"
+    assert run("kill-switch", "status").stdout == "The kill switch is off; model calls are allowed.\n"
     on = run("kill-switch", "on", "the bill explodes")
     assert on.exit_code == 0
     assert on.stdout.endswith(" UTC, by ada: the bill explodes\nAllow them again: hermes kill-switch off\n")
@@ -194,7 +194,7 @@ def test_the_kill_switch_latches_without_redis(run: Run, tmp_path: Path) -> None
     assert read(run("kill-switch", "status", "--json"))["engaged"] is True
     off = run("kill-switch", "off", **away)
     assert off.exit_code == 1  # the counter in Redis may still say stop
-    assert "it is not sure that calls are allowed again; do it again: Redis cannot be used" in off.stderr
+    assert "it is not certain that calls are allowed again; repeat the command: Redis cannot be used" in off.stderr
     assert run("kill-switch", "off").exit_code == 0
     assert read(run("kill-switch", "status", "--json", **away)) == {"engaged": False, "capped_until": None}
 
@@ -202,9 +202,9 @@ def test_the_kill_switch_latches_without_redis(run: Run, tmp_path: Path) -> None
 def test_without_postgres_the_kill_switch_says_that_nothing_is_sure(run: Run) -> None:
     away = {"HERMES_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
     for words, says in [
-        (("on", "now"), "it is not sure that all calls are stopped; do it again: PostgreSQL cannot be used"),
-        (("off",), "it is not sure that calls are allowed again; do it again: PostgreSQL cannot be used"),
-        (("status",), "nobody can say whether calls are stopped: PostgreSQL cannot be used"),
+        (("on", "now"), "it is not certain that all calls are stopped; repeat the command: PostgreSQL cannot be used"),
+        (("off",), "it is not certain that calls are allowed again; repeat the command: PostgreSQL cannot be used"),
+        (("status",), "cannot tell whether calls are stopped: PostgreSQL cannot be used"),
     ]:
         result = run("kill-switch", *words, **away)
         assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
@@ -221,4 +221,4 @@ def test_a_reason_is_needed_and_may_be_in_any_alphabet(run: Run) -> None:
 def test_the_status_says_when_the_daily_cap_is_reached(run: Run) -> None:
     result = run("kill-switch", "status", HERMES_LLM_GLOBAL_DAILY_BUDGET_USD="0")
     assert result.stdout.startswith("The kill switch is off. The daily cap is reached: calls are refused until ")
-    assert run("kill-switch", "status").stdout == "The kill switch is off; models may be called.\n"
+    assert run("kill-switch", "status").stdout == "The kill switch is off; model calls are allowed.\n"

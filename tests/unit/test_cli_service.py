@@ -1,6 +1,7 @@
 """The commands of the service: keys and doctor on the real stores, and what they say when something is wrong."""
 
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -43,8 +44,16 @@ def test_a_key_is_made_shown_once_listed_and_revoked(run: Run) -> None:
     assert json.loads(run("keys", "list", "--json").stdout)[0]["revoked_at"] is not None
 
 
+def test_the_list_of_keys_has_one_cell_under_each_heading(run: Run) -> None:
+    run("keys", "create", "shop", "--trains")
+    headings, row = (re.split(" {2,}", line.strip()) for line in run("keys", "list", COLUMNS="400").stdout.splitlines())
+    assert len(row) == len(headings) == 11
+    shown = dict(zip(headings, row, strict=True))
+    assert (shown["name"], shown["trains"], shown["last used"], shown["state"]) == ("shop", "yes", "never", "active")
+
+
 def test_an_empty_list_says_how_to_begin(run: Run) -> None:
-    assert run("keys", "list").stdout == "There is no API key yet; make one: hermes keys create NAME\n"
+    assert run("keys", "list").stdout == "There is no API key yet; create one: hermes keys create NAME\n"
 
 
 def test_a_key_that_is_not_there_is_one_line_and_code_2(run: Run) -> None:

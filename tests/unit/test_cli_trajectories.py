@@ -76,12 +76,15 @@ def test_a_broken_line_is_named_the_rest_is_exported_and_the_exit_code_says_so(t
         (("export", "{graphs}", "--out", "{graphs}"), "exists and is not an empty folder"),
         (("export", "{graphs}", "--out", "{tmp}/out", "--tokenizer", "{tmp}/nowhere"), "nowhere"),
         (("export", "--out", "{tmp}/out"), "which graphs? Name files or folders, or read the store with --conversation"),
-        (("export", "{graphs}", "--since", "1h", "--out", "{tmp}/out"), "graphs come out of files or out of the store"),
-        (("export", "{graphs}", "--stored", "--out", "{tmp}/out"), "graphs come out of files or out of the store"),
-        (("export", "{graphs}", "--save-graphs", "{tmp}/g.jsonl", "--out", "{tmp}/out"), "--save-graphs and --config go with"),
+        (("export", "{graphs}", "--since", "1h", "--out", "{tmp}/out"), "read graphs either from files or from the store"),
+        (("export", "{graphs}", "--stored", "--out", "{tmp}/out"), "read graphs either from files or from the store"),
+        (
+            ("export", "{graphs}", "--save-graphs", "{tmp}/g.jsonl", "--out", "{tmp}/out"),
+            "--save-graphs and --config need sessions from the store",
+        ),
         (("export", "--stored", "--save-graphs", "{graphs}/chats.jsonl", "--out", "{tmp}/out"), "chats.jsonl exists"),
-        (("export", "--stored", "--save-graphs", "{tmp}/out/g.jsonl", "--out", "{tmp}/out"), "which holds the export and nothing else"),
-        (("export", "--since", "yesterday", "--out", "{tmp}/out"), "--since 'yesterday' is no time; expected 2026-11-15, "),
+        (("export", "--stored", "--save-graphs", "{tmp}/out/g.jsonl", "--out", "{tmp}/out"), "that folder must hold only the export"),
+        (("export", "--since", "yesterday", "--out", "{tmp}/out"), "--since 'yesterday' is not a time; expected 2026-11-15, "),
         (("export", "--stored", "--config", "{tmp}/nowhere.toml", "--out", "{tmp}/out"), "nowhere.toml"),
         (("export", "--conversation", "\udcff", "--out", "{tmp}/out"), "there is no conversation, session or account '\\udcff'"),
         (("verify", "{tmp}/nowhere"), "nowhere"),
@@ -123,7 +126,7 @@ def test_since_counts_back_from_now(text: str, ago: dict[str, int]) -> None:
 def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         parse_moment(text)
-    assert capsys.readouterr().err.startswith(f"hermes: --since {text!r} is no time; expected 2026-11-15, ")
+    assert capsys.readouterr().err.startswith(f"hermes: --since {text!r} is not a time; expected 2026-11-15, ")
 
 
 def test_a_tampered_export_is_noticed(tmp_path: Path) -> None:
@@ -176,7 +179,7 @@ def test_the_store_needs_an_extra_and_says_so(tmp_path: Path) -> None:
     assert without("psycopg", tmp_path, *asked) == (
         2,
         "",
-        "hermes: export out of the store needs psycopg; install it: pip install 'hermes-graph[serve]'\n",
+        "hermes: export from the store needs psycopg; install it: pip install 'hermes-graph[serve]'\n",
     )
     assert not (tmp_path / "out").exists()
 
@@ -200,8 +203,8 @@ def test_an_export_without_anything_to_train_says_what_would_help(tmp_path: Path
     code, _, errors = run("export", tmp_path / "chat.json", "--out", tmp_path / "out")
     assert code == 0
     assert errors == (
-        "hermes: nothing in this export is trained: 1 samples: no token ids; a text format takes them (--format sharegpt), "
-        "or --tokenizer DIR gives them ids\n"
+        "hermes: nothing in this export is trained: 1 samples: no token ids; export them in a text format (--format sharegpt), "
+        "or give them ids with --tokenizer DIR\n"
     )
 
 

@@ -123,7 +123,7 @@ def test_somebody_is_signed_up_linked_and_let_in(users: Console) -> None:
     who = made["id"]
     linked = users.said("link", who[:8], "whatsapp", "bali", "628123456")
     assert linked == f"{who} writes from whatsapp:bali/628123456.\n"
-    assert users.said("link", who, "whatsapp", "bali", "628123456") == "whatsapp:bali/628123456 is theirs already; nothing was changed.\n"
+    assert users.said("link", who, "whatsapp", "bali", "628123456") == "whatsapp:bali/628123456 is theirs already; nothing changed.\n"
     assert users.said("activate", made["referral_code"]) == f"{who} was invited and is active now, with 50 credits.\n"
     assert users.said("activate", "whatsapp:bali/628123456") == f"{who} is active already, with 50 credits.\n"
     shown = users.read("show", who)
@@ -148,12 +148,12 @@ def test_a_stranger_makes_room_for_a_user(users: Console) -> None:
     stranger, made = users.writes("42"), users.read("create", "--active")
     linked = users.read("link", made["id"], "telegram", "bali", "42")
     assert (linked["channel"], linked["is_new"], linked["replaced"]) == ("telegram:bali/42", True, str(stranger))
-    assert users.refused("show", stranger) == "this user was deleted; nothing is left of them"
+    assert users.refused("show", stranger) == "this user was erased; Hermes has no data about them"
     users.writes("43")
     assert "is the channel of another user" in users.refused("link", users.read("create")["id"], "telegram", "bali", "42")
     said = users.said("link", made["id"], "telegram", "bali", "43")
     assert said.startswith(f"{made['id']} writes from telegram:bali/43; the stranger ")
-    assert said.endswith(" who was met there is forgotten.\n")
+    assert said.endswith(" who wrote from there is erased.\n")
 
 
 def test_a_friend_is_rewarded_once(users: Console) -> None:
@@ -170,21 +170,23 @@ def test_a_friend_is_rewarded_once(users: Console) -> None:
 
 def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> None:
     who, other = users.read("create")["id"], users.read("create")["id"]
-    assert users.said("credit", who, 10) == f"{who} was given 10 credits, and has 10 now.\n"
-    given = users.read("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17")
+    assert users.said("credit", who, 10) == f"{who} got 10 credits, and has 10 now.\n"
+    given = users.read("credit", who, 100, "--reason", "purchase", "--key", "order-17")
     assert (given["event"], given["is_new"], given["credits"]) == ("purchase:order-17", True, {"available": 110, "reserved": 0})
-    assert users.said("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (
-        f"{who} was given the credits of purchase:order-17 before; nothing changed, and has 110 now.\n"
+    assert users.said("credit", who, 100, "--reason", "purchase", "--key", "order-17") == (
+        f"{who} got the credits of purchase:order-17 before; nothing changed, and has 110 now.\n"
     )
     assert users.refused("credit", other, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (
         f"the event purchase:order-17 gave credits to another user, {who}"
     )
     for amount in ("-5", "0", "1.5", "many", "1000000000"):
         assert users.refused("credit", who, amount) == (
-            f"'{amount}' is no number of credits; expected 1 to 999999999, because credits are given here and never taken"
+            f"'{amount}' is not a number of credits; expected 1 to 999999999: this command gives credits and cannot take them away"
         )
     for reason in ("signup", "Two words", ""):
-        assert users.refused("credit", who, 1, "--reason", reason).startswith(f"'{reason}' is no reason; expected a word such as purchase")
+        assert users.refused("credit", who, 1, "--reason", reason).startswith(
+            f"'{reason}' is not a reason; expected one word such as purchase"
+        )
     assert users.read("show", who)["credits"]["available"] == 110
 
 
@@ -193,7 +195,7 @@ def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> Non
 
 def test_a_tier_is_one_of_the_settings(users: Console) -> None:
     who = users.read("create")["id"]
-    assert users.said("tier", who, "gold") == f"{who} is in gold; before, in free.\n"
+    assert users.said("tier", who, "gold") == f"{who} is in the tier gold now; before, in free.\n"
     assert users.refused("tier", who, "god") == "there is no tier 'god'; did you mean gold?"
     assert users.refused("create", "--tier", "platinum").startswith("there is no tier 'platinum'; ")
     assert users.read("tier", who, "venue-growth")["tier"] == "venue-growth"
@@ -201,15 +203,15 @@ def test_a_tier_is_one_of_the_settings(users: Console) -> None:
 
 def test_a_users_word_on_training_is_recorded_and_taken_back(users: Console) -> None:
     who = users.read("create")["id"]
-    assert users.said("training", who, "yes") == f"What {who} says may be trained on.\n"
+    assert users.said("training", who, "yes") == f"The messages of {who} may be used for training.\n"
     assert users.read("show", who)["trains"] is True
-    assert users.said("training", who, "no") == f"What {who} says may not be trained on.\n"
+    assert users.said("training", who, "no") == f"The messages of {who} may not be used for training.\n"
 
 
 def test_a_language_is_one_of_sixteen_or_what_they_write_in(users: Console) -> None:
     who = users.read("create")["id"]
-    assert users.said("language", who, "th") == f"{who} is answered in th.\n"
-    assert users.said("language", who, "auto") == f"{who} is answered in the language they write in.\n"
+    assert users.said("language", who, "th") == f"Hermes answers {who} in th.\n"
+    assert users.said("language", who, "auto") == f"Hermes answers {who} in the language they write in.\n"
     sixteen = "en id es fr de it pt nl ru zh ja ko ar hi th tr"
     assert users.refused("language", who, "klingon") == f"Hermes does not speak 'klingon'; it speaks {sixteen}"
     assert users.refused("create", "--language", "pt-BR") == f"Hermes does not speak 'pt-BR'; it speaks {sixteen}"
@@ -229,11 +231,13 @@ def test_nobody_is_meant_by_what_means_nobody(users: Console) -> None:
     assert users.refused("link", users.read("list")[0]["id"], "telegramm", "bali", "1") == (
         "there is no platform 'telegramm'; did you mean telegram?"
     )
-    assert users.refused("link", users.read("list")[0]["id"], "telegram", "bali", "a\nb").endswith("is no name; expected text on one line")
+    assert users.refused("link", users.read("list")[0]["id"], "telegram", "bali", "a\nb").endswith(
+        "is not a name; expected text on one line"
+    )
 
 
 def test_an_empty_house_says_what_to_do(users: Console) -> None:
-    assert users.said("list") == "There is nobody; sign somebody up: hermes users create\n"
+    assert users.said("list") == "There is no user; sign one up: hermes users create\n"
     assert users.read("list") == []
 
 
@@ -242,7 +246,7 @@ def test_an_empty_house_says_what_to_do(users: Console) -> None:
 
 def test_all_that_is_known_is_shown_with_where_it_comes_from(users: Console) -> None:
     who = users.read("create")["id"]
-    assert users.said("memory", who) == f"Nothing is known of {who}.\n"
+    assert users.said("memory", who) == f"Hermes knows nothing about {who}.\n"
     users.learns(who)
     found = users.read("memory", who)
     old, new = found["facts"]
@@ -272,11 +276,11 @@ def test_who_is_forgotten_is_gone_after_a_second_word(users: Console) -> None:
     stranger = str(users.writes("42"))
     users.learns(stranger)
     assert users.refused("forget", stranger[:8]) == (
-        f"nothing was deleted; {stranger} (stranger, 1 message, 2 facts, 0 bookings) is gone for good with: "
+        f"nothing was deleted; {stranger} (stranger, 1 message, 2 facts, 0 bookings) is erased for good with: "
         f"hermes users forget {stranger[:8]} --yes"
     )
     assert users.read("show", stranger)["state"] == "stranger"
-    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is forgotten: 1 message, 2 facts, 0 bookings.\n"
+    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is erased: 1 message, 2 facts, 0 bookings.\n"
     other = users.read("create")["id"]
     assert users.read("forget", other, "--yes") == {
         "id": other,
@@ -285,7 +289,7 @@ def test_who_is_forgotten_is_gone_after_a_second_word(users: Console) -> None:
     }
     for command in (["show"], ["memory"], ["activate"], ["forget"], ["forget", "--yes"], ["credit", "1"]):
         words = [command[0], stranger, *command[1:]]
-        assert users.refused(*words) == "this user was deleted; nothing is left of them"
+        assert users.refused(*words) == "this user was erased; Hermes has no data about them"
     assert users.read("list") == []
     assert [user["id"] for user in users.read("list", "--state", "deleted")] == [other, stranger]
 

@@ -1,4 +1,4 @@
-"""The command `hermes`. Loads only the part that is asked for, and works without its extras just far enough to say which one it needs."""
+"""The command `hermes`. Loads only the module of the command that the user typed. If an extra is missing, it says which one to install."""
 
 from __future__ import annotations
 
@@ -44,44 +44,44 @@ def main() -> None:
         app = build_app(sys.argv[1:])
     except ModuleNotFoundError as error:
         _fail(f"the command line needs {missing_package(error)}; install it: pip install 'hermes-graph[cli]'")
-    # `hermes graph FILE | head` ends as cat does; Python's own answer is code 1, which says that the graph was altered.
+    # `hermes graph FILE | head` ends without an error, as cat does. Python alone would exit with code 1: the graph was altered.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without emojis still gets the rest
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show emojis still shows the rest
     try:
         app()
-    except OSError as error:  # the commands answer for the files they are given, so this is standard output: a full disk
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end, and complains
+    except OSError as error:  # commands handle errors of their own files, so this one is from standard output: a full disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python writes again when it exits, and prints an error
         _fail(f"cannot write the output: {error.strerror}")
 
 
 def build_app(arguments: list[str] | None = None) -> Any:
-    """Return the command line with the commands that these arguments ask for; all of them if that is not clear, as for `--help`.
+    """Return the command line with the command that these arguments name; with all commands if they name none, as for `--help`.
 
     Modules are loaded by name: importing the service takes a second, and drawing a graph does not need it."""
-    asked = next((word for word in arguments or () if not word.startswith("-")), None)
+    typed = next((word for word in arguments or () if not word.startswith("-")), None)
     base = importlib.import_module(BASE_MODULE)
     if arguments and arguments[0] == "--version":
         return base.app
-    named = [command for part in COMMAND_MODULES for command in part.commands]
+    known = [command for part in COMMAND_MODULES for command in part.commands]
     for part in COMMAND_MODULES:
-        if asked in {*named, *base.COMMANDS} and asked not in part.commands:
+        if typed in {*known, *base.COMMANDS} and typed not in part.commands:
             continue
         try:
-            importlib.import_module(part.module)  # its commands register themselves
+            importlib.import_module(part.module)  # the module registers its commands
         except ModuleNotFoundError as error:
-            importlib.import_module(MISSING_EXTRA_MODULE).stand_in(part.commands, part.extra, missing_package(error))
+            importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
     return base.app
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """The package that is missing; a module of our own that is missing is a fault of ours, and is raised."""
+    """Return the name of the missing package. Raises the error again if the missing module is one of Hermes' own: that is a bug."""
     if error.name is None or error.name.split(".")[0] == "hermes":
         raise error
     return error.name
 
 
 def _fail(message: str) -> NoReturn:
-    # print: there is no console without the extra
+    # print: without the extra there is no rich console
     print(f"hermes: {message}", file=sys.stderr)  # noqa: T201
     sys.exit(2)

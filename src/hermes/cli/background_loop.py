@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """The loop runs as long as the block lasts."""
+    """An event loop in a thread. It runs as long as the `with` block lasts."""
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="hermes-chat", daemon=True)
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a server that goes away is an error of its connection, and not our end
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # if the server disconnects, the connection fails, and the process goes on
         self._thread.start()
         return self
 
@@ -34,22 +34,22 @@ class BackgroundLoop:
         self._loop.close()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something there, and wait for it. Whoever is interrupted meanwhile has it cancelled."""
-        doing = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine on the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return doing.result()
+            return running.result()
         except BaseException:
-            doing.cancel()
+            running.cancel()
             raise
 
     @contextmanager
-    def held(self, opening: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Hold something open there. One task opens and closes it, because some things insist on that."""
+    def hold_open(self, opening: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Keep a context manager open on the loop. One task opens and closes it: some libraries require that."""
         is_over, is_open = asyncio.Event(), Future[T]()
 
         async def hold() -> None:
-            async with opening as held:
-                is_open.set_result(held)
+            async with opening as opened:
+                is_open.set_result(opened)
                 await is_over.wait()
 
         holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
@@ -57,7 +57,7 @@ class BackgroundLoop:
             either: list[Future[Any]] = [is_open, holding]
             wait(either, return_when=FIRST_COMPLETED)
             if not is_open.done():
-                holding.result()  # raises what kept it from opening
+                holding.result()  # raises the error of the opening
             yield is_open.result()
         finally:
             self._loop.call_soon_threadsafe(is_over.set)

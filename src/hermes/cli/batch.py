@@ -1,4 +1,4 @@
-"""`hermes batch`: many prompts through an agent loop with tools, into message graphs. Needs the extra `serve`."""
+"""`hermes batch`: run many prompts through an agent loop with tools, into message graphs. Needs the extra `serve`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAMPLED, TOOLS, SCORES, PACE, RUN = "What is sampled", "Tools", "Scores", "Pace 
 
 
 class KeepReasoning(StrEnum):
-    """Which earlier reasoning is sent again."""
+    """Which earlier reasoning the next request contains."""
 
     NONE = "none"
     CURRENT_TURN = "current_turn"
@@ -45,7 +45,7 @@ class KeepReasoning(StrEnum):
 
 
 class ChangedRows(StrEnum):
-    """What is done with rollouts of prompts that are not in the file any more as they were."""
+    """What happens to the rollouts of prompts that were changed in the file or removed from it."""
 
     KEEP = "keep"
     AGAIN = "again"
@@ -53,8 +53,10 @@ class ChangedRows(StrEnum):
 
 @app.command("batch")
 def batch_command(
-    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help='A row each: {"prompt": "…"}.', show_default=False)],
-    run_name: Annotated[str, typer.Option("--run-name", help="What the run is called; its folder is RUNS/NAME.", show_default=False)],
+    prompts: Annotated[
+        Path, typer.Argument(metavar="PROMPTS.jsonl", help='The prompts, one row each: {"prompt": "…"}.', show_default=False)
+    ],
+    run_name: Annotated[str, typer.Option("--run-name", help="The name of the run; its folder is RUNS/NAME.", show_default=False)],
     *,
     model: Annotated[
         str | None,
@@ -64,30 +66,32 @@ def batch_command(
     temperature: Annotated[float | None, typer.Option(min=0.0, rich_help_panel=SAMPLED, show_default="the model's own")] = None,
     top_p: Annotated[float | None, typer.Option(min=0.0, max=1.0, rich_help_panel=SAMPLED, show_default="the model's own")] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Of one answer.", rich_help_panel=SAMPLED, show_default="the model's own")
+        int | None, typer.Option(min=1, help="The most tokens of one answer.", rich_help_panel=SAMPLED, show_default="the model's own")
     ] = None,
     sampling: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Any other parameter, its value as JSON; repeatable.", rich_help_panel=SAMPLED),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the run; each rollout's own follows from it.", rich_help_panel=SAMPLED)] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the run; each rollout's seed is derived from it.", rich_help_panel=SAMPLED)] = 0,
     is_unseeded: Annotated[bool, typer.Option("--unseeded", help="Send the model no seed.", rich_help_panel=SAMPLED)] = False,
     system: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="The system message of rows that have none.", rich_help_panel=SAMPLED)
+        str | None, typer.Option(metavar="FILE|TEXT", help="The system message for rows without one.", rich_help_panel=SAMPLED)
     ] = None,
     ephemeral: Annotated[
         str | None,
-        typer.Option(metavar="FILE|TEXT", help="Sent with every request, and no part of the conversation.", rich_help_panel=SAMPLED),
+        typer.Option(
+            metavar="FILE|TEXT", help="A text sent with every request, but not part of the conversation.", rich_help_panel=SAMPLED
+        ),
     ] = None,
     prefill: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Messages (JSON) that stand before every prompt, and stay there.", rich_help_panel=SAMPLED),
+        typer.Option(metavar="FILE", help="Messages (JSON) put before every prompt, as part of the conversation.", rich_help_panel=SAMPLED),
     ] = None,
     keep_reasoning: Annotated[
-        KeepReasoning, typer.Option(help="Which earlier reasoning is sent again, where the server takes it.", rich_help_panel=SAMPLED)
+        KeepReasoning, typer.Option(help="Which earlier reasoning to send again, if the server accepts it.", rich_help_panel=SAMPLED)
     ] = KeepReasoning.CURRENT_TURN,
-    max_turns: Annotated[int, typer.Option(min=1, help="How often the model is asked in one chat.", rich_help_panel=SAMPLED)] = 10,
-    prompt_field: Annotated[str, typer.Option(help="The field of a row that is the prompt.", rich_help_panel=SAMPLED)] = PROMPT_FIELD,
+    max_turns: Annotated[int, typer.Option(min=1, help="The most model calls in one chat.", rich_help_panel=SAMPLED)] = 10,
+    prompt_field: Annotated[str, typer.Option(help="The field of a row that holds the prompt.", rich_help_panel=SAMPLED)] = PROMPT_FIELD,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,20 +109,22 @@ def batch_command(
     has_subagents: Annotated[
         bool, typer.Option("--subagents", help="Add a tool `delegate`: an agent with the same tools.", rich_help_panel=TOOLS)
     ] = False,
-    subagent_depth: Annotated[int, typer.Option(min=1, max=8, help="How deep agents may delegate.", rich_help_panel=TOOLS)] = 1,
+    subagent_depth: Annotated[int, typer.Option(min=1, max=8, help="How many levels of agents may delegate.", rich_help_panel=TOOLS)] = 1,
     verify: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Scores rollouts: function(row, rollout) returns a reward, or a mapping with one.",
+            help="A function that scores rollouts: function(row, rollout) returns a reward, or a mapping with one.",
             rich_help_panel=SCORES,
         ),
     ] = None,
     pass_mark: Annotated[
-        float, typer.Option(help="The reward from which on a rollout counts as passed, for pass@k.", rich_help_panel=SCORES)
+        float, typer.Option(help="The smallest reward with which a rollout passes, for pass@k.", rich_help_panel=SCORES)
     ] = DEFAULT_PASS_MARK,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, help="Rollouts at once.", rich_help_panel=PACE)] = 8,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one rollout, all in all.", rich_help_panel=PACE)] = 600.0,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-j", min=1, help="How many rollouts run at once.", rich_help_panel=PACE)
+    ] = 8,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one whole rollout.", rich_help_panel=PACE)] = 600.0,
     call_timeout: Annotated[
         float | None,
         typer.Option(min=0.001, help="Seconds for one answer of the model.", show_default="completions.deadline_s", rich_help_panel=PACE),
@@ -126,20 +132,22 @@ def batch_command(
     tool_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call of a tool.", rich_help_panel=PACE)] = 60.0,
     verify_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one score.", rich_help_panel=PACE)] = 60.0,
     retries: Annotated[
-        int, typer.Option(min=0, help="How often a call that failed is repeated, later each time.", rich_help_panel=PACE)
+        int, typer.Option(min=0, help="How often a failed call is repeated; each pause is longer.", rich_help_panel=PACE)
     ] = 3,
     budget_usd: Annotated[float | None, typer.Option(min=0.0, help="Stop before the run costs more.", rich_help_panel=PACE)] = None,
-    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before the run takes more tokens.", rich_help_panel=PACE)] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the file.", rich_help_panel=PACE)] = None,
-    runs: Annotated[Path, typer.Option(help="The folder of all runs.", rich_help_panel=RUN)] = Path("runs"),
-    is_resumed: Annotated[bool, typer.Option("--resume", help="Go on with the run, if there is one.", rich_help_panel=RUN)] = False,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before the run uses more tokens.", rich_help_panel=PACE)] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only this many rows, from the start of the file.", rich_help_panel=PACE)
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="The folder that holds all runs.", rich_help_panel=RUN)] = Path("runs"),
+    is_resumed: Annotated[bool, typer.Option("--resume", help="Continue the run, if it exists.", rich_help_panel=RUN)] = False,
     is_retried: Annotated[
-        bool, typer.Option("--retry-failed", help="With --resume: make what failed once more.", rich_help_panel=RUN)
+        bool, typer.Option("--retry-failed", help="With --resume: run the failed rollouts once more.", rich_help_panel=RUN)
     ] = False,
     changed: Annotated[
         ChangedRows | None,
         typer.Option(
-            help="With --resume, when rows were changed or removed: keep what was made of them, or set it aside and make it again.",
+            help="With --resume, if rows were changed or removed: keep their rollouts, or set them aside and run the rows again.",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -147,10 +155,10 @@ def batch_command(
         bool, typer.Option("--groups", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
     ] = False,
     is_stored: Annotated[
-        bool, typer.Option("--store", help="Keep every rollout as a session of the store too.", rich_help_panel=RUN)
+        bool, typer.Option("--store", help="Also store every rollout as a session in the database.", rich_help_panel=RUN)
     ] = False,
-    account: Annotated[str, typer.Option(help="Whose calls and sessions they are.", rich_help_panel=RUN)] = "batch",
-    is_dry: Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would be done, and do nothing.")] = False,
+    account: Annotated[str, typer.Option(help="The account of the calls and sessions.", rich_help_panel=RUN)] = "batch",
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Check everything and show the plan; run nothing.")] = False,
     is_json: Annotated[
         bool, typer.Option("--json", help="Print the statistics as JSON on standard output, and nothing else there.")
     ] = False,
@@ -158,23 +166,23 @@ def batch_command(
 ) -> None:
     """Run many prompts through an agent loop with tools, several rollouts each, and keep every rollout as a message graph.
 
-    A row needs a `prompt`: a text, or a list of messages. It may have an `id`, a `system` message and a `cwd`; everything else in it is
-    for tools and verifiers. Try it without a key:
+    A row needs a `prompt`: a text, or a list of messages. It may have an `id`, a `system` message and a `cwd`; all other
+    fields are for tools and verifiers. Try it without a key:
 
         hermes batch prompts.jsonl --run-name try --model scripted --tools concierge
 
-    What comes out is in RUNS/NAME: graphs.jsonl for `hermes export`, statistics.json, rollouts.jsonl with a line for each rollout. A
-    rollout that fails is kept and says why. Every finished rollout is on disk before the next begins: whatever stops the run, the same
-    command with --resume goes on where it stopped, and nothing is paid for twice.
+    The output is in RUNS/NAME: graphs.jsonl for `hermes export`, statistics.json, rollouts.jsonl with a line for each rollout. A failed
+    rollout is kept with its reason. Every finished rollout is on disk before the next begins. If the run stops for any reason, the same
+    command with --resume continues it, and no rollout is paid for twice.
 
     Then: hermes export RUNS/NAME/graphs.jsonl --out rows
 
-    Exit code 0 when every rollout is finished, 1 when the run stopped before, 130 when you stopped it, 2 for bad arguments."""
+    Exit code 0 when every rollout is finished, 1 when the run stopped early, 130 when you stopped it, 2 for bad arguments."""
     settings = settings_from(config)
     if budget_usd is not None and not math.isfinite(budget_usd * MICRO_PER_USD):
-        fail(f"--budget-usd {budget_usd:g}: expected an amount; leave it out for no limit")
+        fail(f"--budget-usd {budget_usd:g}: expected an amount in US dollars; leave the option out for no limit")
     try:
-        found = read_distribution(distribution, tools or ()) if distribution is not None else all_toolsets(tools or ())
+        toolsets = read_distribution(distribution, tools or ()) if distribution is not None else all_toolsets(tools or ())
         recipe = BatchRecipe(
             model=model or tiers_of(settings)[settings.completions.tier].chain[0],
             seed=seed,
@@ -186,7 +194,7 @@ def batch_command(
             ephemeral=text_or_file("--ephemeral", ephemeral),
             prefill=read_messages(prefill) if prefill is not None else (),
             keep_reasoning=keep_reasoning.value,
-            toolsets=found,
+            toolsets=toolsets,
             subagent_depth=subagent_depth if has_subagents else 0,
             verify=verify,
         )
@@ -223,7 +231,7 @@ def batch_command(
             without = frozenset(changes.changed if changed is ChangedRows.KEEP else ())
             stopped = run(run_batch(order, folder, without))
             sums = summarise_run(folder, order, stopped, pass_mark)
-            folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
+            folder.write(STATISTICS, [json.dumps(sums.values, indent=2) + "\n"])
             folder.write(ITEMS, sums.item_lines)
             if has_groups:
                 folder.write(GROUPS, (line + "\n" for line in graphs_by_item(folder)))
@@ -232,14 +240,14 @@ def batch_command(
     except OSError as error:
         fail(f"{error.filename or runs}: {error.strerror}")
     if is_json:
-        typer.echo(json.dumps(sums.told))
-    say_end(path, sums.told, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
+        typer.echo(json.dumps(sums.values))
+    say_end(path, sums.values, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
     if stopped.reason or stopped.left:
         raise typer.Exit(130 if stopped.reason == INTERRUPTED else CANNOT_RUN)
 
 
 def _refuse_bad_order(order: BatchOrder) -> None:
-    """Say what is wrong before anything is written, as far as it can be known without asking anybody."""
+    """Refuse a bad model or toolset before anything is written, as far as this is known without a call to a server."""
     names = list(order.recipe.toolsets.toolsets)
     model = order.recipe.model
     refuse_unusable_model(order.settings, model)
@@ -250,20 +258,20 @@ def _refuse_bad_order(order: BatchOrder) -> None:
 
 
 def _handle_changes(folder: RunFolder, changes: ItemChanges, changed: ChangedRows | None, *, is_retried: bool) -> None:
-    """Say what became of the prompts since the last time, and do what was asked for about it. Raises SettingsError if nothing was."""
+    """Report prompts that changed since the last run, and apply `--changed`; raise TrajectorySettingsError if it is needed and missing."""
     if changes.stale and changed is None:
-        what = [
+        stale = [
             f"{count_phrase(len(names), 'row')} {'was' if len(names) == 1 else 'were'} {word} since "
             f"{'its' if len(names) == 1 else 'their'} rollouts were made ({list_some(names)})"
             for names, word in ((changes.changed, "changed"), (changes.removed, "removed"))
             if names
         ]
-        ways = "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows anew"
-        raise TrajectorySettingsError(f"{' and '.join(what)}; {ways}")
+        ways = "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows again"
+        raise TrajectorySettingsError(f"{' and '.join(stale)}; {ways}")
     say_changes(changes, are_kept=changed is ChangedRows.KEEP)
     if changes.stale and changed is ChangedRows.AGAIN:
         gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)
         complain(f"{count_phrase(gone, 'rollout')} set aside (aside.jsonl)")
     if is_retried:
         gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED_OUTCOMES)
-        complain(f"{count_phrase(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")
+        complain(f"{count_phrase(gone, 'failed rollout')} set aside (aside.jsonl), to be run once more")

@@ -1,4 +1,4 @@
-"""What somebody typed behind `hermes batch`, read: texts or files, parameters, messages, names."""
+"""Read the arguments of `hermes batch`: texts or files, parameters, messages, names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hermes.trajectories.batch.object_import import import_object
 
 def folder_name(run_name: str) -> str:
     if not run_name.strip() or run_name in (".", "..") or any(sign in run_name for sign in "/\\\0"):
-        fail(f"--run-name {run_name!r} is no name for a folder")
+        fail(f"--run-name {run_name!r} cannot be the name of a folder")
     return run_name
 
 
 def text_or_file(option: str, given: str | None) -> str | None:
-    """A text, or what is in the file that it names."""
+    """Return the text; if it is the path of a file, the file's content."""
     if given is None:
         return None
     try:
@@ -39,7 +39,7 @@ def parse_sampling(given: list[str] | tuple[str, ...], **named: float | None) ->
         try:
             found[name.strip()] = json.loads(value, parse_constant=_refuse_constant)
         except ValueError:
-            found[name.strip()] = value  # a word needs no quotes
+            found[name.strip()] = value  # a plain word needs no quotes
     return found
 
 

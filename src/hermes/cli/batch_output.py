@@ -1,4 +1,4 @@
-"""What `hermes batch` says: what it would do, what became of the prompts, what a run came to."""
+"""What `hermes batch` prints: the plan of a dry run, changed prompts, and the result of a run."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ MAX_SHOWN_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """A run summed up."""
+    """The totals of a run."""
 
-    told: dict[str, Any]
+    values: dict[str, Any]
     item_lines: Iterable[str]
 
 
 def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass_mark: float) -> BatchSummary:
-    """Sum the whole run up."""
+    """Add up the whole run."""
     entries = (placed.entry for placed in folder.read_index())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
-    told = {
+    values = {
         "run": folder.path.name,
         "id": folder.run_id,
         "model": order.recipe.model,
@@ -54,87 +54,85 @@ def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass
         "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": order.recipe.to_dict(),
     }
-    return BatchSummary(told, sums.item_lines())
+    return BatchSummary(values, sums.item_lines())
 
 
 def count_phrase(count: int, thing: str) -> str:
-    """So many things, in words: `1 row`, `2,000 rows`."""
+    """A number with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
-    """Say what became of the prompts since the run was last worked on."""
+    """Print which prompts are new, changed or removed since the last run."""
     if changes.new:
-        complain(f"{count_phrase(len(changes.new), 'new row')} since the last time, to be run too ({list_some(changes.new)})")
+        complain(f"{count_phrase(len(changes.new), 'new row')} since the last run, to be run too ({list_some(changes.new)})")
     if changes.changed:
-        what = "kept as made, and nothing is added" if are_kept else "to be run again"
+        what = "its rollouts stay, and no new ones are made" if are_kept else "to be run again"
         complain(f"{count_phrase(len(changes.changed), 'changed row')}, {what} ({list_some(changes.changed)})")
     if changes.removed:
         what = "its rollouts stay" if are_kept else "its rollouts are set aside"
         complain(f"{count_phrase(len(changes.removed), 'row')} not in the file any more, {what} ({list_some(changes.removed)})")
 
 
-def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
-    """Say what a run came to, and how to go on."""
+def say_end(path: Path, values: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
+    """Print the result of a run, and the next command."""
     if not is_quiet:
-        Console().print(_table(path, told))
-    failed = told["failed"]
+        Console().print(_table(path, values))
+    failed = values["failed"]
     if failed:
-        complain(
-            f"{count_phrase(failed, 'rollout')} failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed"
-        )
-    if told["rewards"]["verify_errors"]:
-        count = count_phrase(told["rewards"]["verify_errors"], "rollout")
+        complain(f"{count_phrase(failed, 'rollout')} failed; rollouts.jsonl has the reasons. Run them once more: --resume --retry-failed")
+    if values["rewards"]["verify_errors"]:
+        count = count_phrase(values["rewards"]["verify_errors"], "rollout")
         complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
-    reason, left = told["stopped"], told["left"]
+    reason, left = values["stopped"], values["left"]
     if reason:
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
-        complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
+        complain(f"{why}; {values['rollouts']:,} rollouts are done, {left:,} are left. Continue: {_resume_command()}")
     elif left:
         complain(
-            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. "
-            f"Go on: {_resume_command()}"
+            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not run, for an unknown reason. "
+            f"Continue: {_resume_command()}"
         )
     elif not is_quiet:
         typer.secho(f"Export it: hermes export {shlex.quote(str(export))} --out rows", fg="bright_black")
 
 
 def _resume_command() -> str:
-    """The command that was typed, as one that goes on."""
+    """Return the command that the user typed, with --resume."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return " ".join(shlex.quote(word) for word in ("hermes", *words, "--resume"))
 
 
-def _table(path: Path, told: Mapping[str, Any]) -> Table:
+def _table(path: Path, values: Mapping[str, Any]) -> Table:
     table = Table(title=str(path), title_justify="left", show_header=False, box=None, padding=(0, 2))
-    tokens, cost, turns = told["tokens"], told["cost_usd"], told["turns"]
+    tokens, cost, turns = values["tokens"], values["cost_usd"], values["turns"]
     rows = [
-        ("rollouts", f"{told['rollouts']:,} of {told['planned']:,}, for {told['items']:,} prompts"),
-        *((f"  {name}", f"{count:,}") for name, count in told["outcomes"].items()),
+        ("rollouts", f"{values['rollouts']:,} of {values['planned']:,}, for {values['items']:,} prompts"),
+        *((f"  {name}", f"{count:,}") for name, count in values["outcomes"].items()),
         ("turns", f"{turns.get('mean', 0):g} on average, {turns.get('max', 0):g} at most"),
         ("tokens", f"{tokens['total']:,}  ({tokens['prompt']:,} in prompts, {tokens['completion']:,} sampled)"),
         ("cost", f"${cost['total']:,.4f}"),
-        *((f"tool {name}", f"{line['calls']:,} calls, {line['success_rate']:.0%} done") for name, line in told["tools"].items()),
+        *((f"tool {name}", f"{line['calls']:,} calls, {line['success_rate']:.0%} done") for name, line in values["tools"].items()),
     ]
-    rewards = told["rewards"]
+    rewards = values["rewards"]
     if rewards["scored"]:
         at = ", ".join(f"pass@{k} {share:.1%}" for k, share in rewards["pass_at"].items())
         rows.append(("reward", f"{rewards['mean']:g} on average over {rewards['scored']:,}; {at}"))
-    if told["aside"]["rollouts"]:
-        rows.append(("set aside", f"{told['aside']['rollouts']:,} rollouts, {told['aside']['tokens']:,} tokens"))
+    if values["aside"]["rollouts"]:
+        rows.append(("set aside", f"{values['aside']['rollouts']:,} rollouts, {values['aside']['tokens']:,} tokens"))
     for name, value in rows:
         table.add_row(name, value)
     return table
 
 
 def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_json: bool) -> None:
-    """Say what would be done."""
+    """Print the plan of a run."""
     recipe, folder = order.recipe, RunFolder.peek(path)
     jobs = list(order.jobs(folder, frozenset()))
     drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
     characters = sum(len(json.dumps(list(map(dict, recipe.messages(job.item))))) + len(recipe.ephemeral or "") for job in jobs)
     prompt = characters // CHARACTERS_PER_TOKEN
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "run": str(path),
         "exists": (path / RUN).exists(),
         "model": recipe.model,
@@ -145,28 +143,28 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         "first_request": _first_request(order, jobs),
     }
     if is_json:
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(values))
         return
-    table = Table(title=f"{path} (dry run: nothing is asked, nothing is written)", title_justify="left", show_header=False, box=None)
-    estimate = told["estimate"]
+    table = Table(title=f"{path} (dry run: no model is called, nothing is written)", title_justify="left", show_header=False, box=None)
+    estimate = values["estimate"]
     for name, value in (
         ("model", recipe.model),
-        ("prompts", f"{told['items']:,}"),
+        ("prompts", f"{values['items']:,}"),
         ("rollouts", f"{len(jobs):,} to do, {len(folder.done):,} done"),
-        *((f"  with {tools}", f"{count:,} prompts") for tools, count in told["toolsets"].items()),
-        ("first turns", f"about {prompt:,} tokens of prompts; tools and further turns come on top"),
-        ("  cost", f"${estimate['least_usd']:,.4f}, and up to ${estimate['most_usd']:,.4f} with answers of the greatest length"),
+        *((f"  with {tools}", f"{count:,} prompts") for tools, count in values["toolsets"].items()),
+        ("first turns", f"about {prompt:,} tokens of prompts; tools and later turns add to it"),
+        ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} if every answer has the greatest length"),
     ):
         table.add_row(name, value)
     console = Console()
     console.print(table)
-    for message in told["first_request"]:
+    for message in values["first_request"]:
         text = message.get("content")
         shown = text if isinstance(text, str) else json.dumps(text)
         console.print(f"[bold]{message['role']}[/]  ", end="")
         console.print(shown[:MAX_SHOWN_CHARS] + ("…" if len(shown) > MAX_SHOWN_CHARS else ""), markup=False, highlight=False)
-    if told["exists"]:
-        complain("the run exists; go on with it: --resume")
+    if values["exists"]:
+        complain("the run exists; continue it with --resume")
 
 
 def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
@@ -176,9 +174,9 @@ def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
 
 
 def _cost_range(order: BatchOrder, prompt: int, rollouts: int) -> dict[str, float]:
-    """What the first turns cost at least and at most, at today's prices."""
+    """Return the lowest and the highest cost of the first turns, at today's prices."""
     model = models_of(order.settings)[order.recipe.model]
     rate = prices_from(order.settings).rate(model.id, datetime.now(UTC).date(), 0)
-    most = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
-    least, greatest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, most))
-    return {"least_usd": least, "most_usd": greatest}
+    max_out = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
+    lowest, highest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, max_out))
+    return {"min_usd": lowest, "max_usd": highest}

@@ -1,4 +1,4 @@
-"""Carry a batch run out: open what it needs, show how it gets on, and stop in good order when somebody says so."""
+"""Run a batch: open the services that it needs, show its progress, and stop cleanly when the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from hermes.trajectories.batch.writer import RolloutWriter
 
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
-"""How long what is under way may take to end after Ctrl-C."""
+"""How long running rollouts may take to end after Ctrl-C."""
 PROGRESS_INTERVAL_S = 15.0
-"""How often a run says where it is when nobody watches its bar."""
+"""How often a run prints its progress when it does not run on a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
-    """What was asked for."""
+    """What the user ordered with the arguments of the command."""
 
     settings: Settings
     recipe: BatchRecipe
@@ -54,22 +54,22 @@ class BatchOrder:
     is_quiet: bool
 
     def jobs(self, folder: RunFolder, without: frozenset[str]) -> Iterator[RolloutJob]:
-        """What is still to be done."""
+        """The rollouts that are not done yet."""
         return remaining_jobs(islice(iter(self.items), self.limit), self.rollouts, folder, without)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStop:
-    """How a run's work ended."""
+    """How a run ended."""
 
     reason: str
-    """Why it stopped before its end; nothing if it did not."""
+    """Why the run stopped early; empty if it did not."""
     left: int
-    """Rollouts that are still to be made."""
+    """Rollouts that are not done yet."""
 
 
 async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str]) -> BatchStop:
-    """Make the rollouts that are still to be made. Items in `without` get no new ones."""
+    """Run the rollouts that are not done yet. Items in `without` get no new rollouts."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
     for placed in folder.read_index():
@@ -81,15 +81,15 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
         return BatchStop("", 0)
     recipe = order.recipe
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
-        model = await make_batch_model(ground, recipe.model, account=order.account)
-        toolsets = await stack.enter_async_context(open_toolsets(ground, list(recipe.toolsets.toolsets), account=order.account))
+        services = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
+        model = await make_batch_model(services, recipe.model, account=order.account)
+        toolsets = await stack.enter_async_context(open_toolsets(services, list(recipe.toolsets.toolsets), account=order.account))
         pace = _limit_pace(order, model)
-        shelves: list[RolloutOutput] = [RolloutWriter(folder)]
+        outputs: list[RolloutOutput] = [RolloutWriter(folder)]
         if order.is_stored:
-            store = RolloutStore(ground, folder, account=order.account, user_id=model.user_id)
+            store = RolloutStore(services, folder, account=order.account, user_id=model.user_id)
             await store.catch_up()
-            shelves.append(store)
+            outputs.append(store)
         plan = BatchPlan(
             run_id=folder.run_id,
             jobs=order.jobs(folder, without),
@@ -100,7 +100,7 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
             verifier=order.verifier,
         )
         with show_progress(left, is_quiet=order.is_quiet) as bar:
-            runner = BatchRunner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
+            runner = BatchRunner(plan, folder, outputs, order.budget, on_rollout=bar.advance)
             with stop_on_signals(runner, bar.say):
                 await runner.run()
         return BatchStop(runner.reason, sum(1 for _ in order.jobs(folder, without)))
@@ -108,15 +108,15 @@ async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str
 
 @contextmanager
 def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
+    """Ctrl-C once: running rollouts get GRACE_S to end. Twice: cancel them. Three times: exit at once."""
     loop, count = asyncio.get_running_loop(), 0
 
-    def told() -> None:
+    def on_signal() -> None:
         nonlocal count
         count += 1
         if count == 1:
             runner.stop(INTERRUPTED)
-            say(f"stopping: what is under way has {GRACE_S:g} s to end; Ctrl-C again cuts it off now")
+            say(f"stopping: running rollouts have {GRACE_S:g} s to end; Ctrl-C again cancels them now")
             loop.call_later(GRACE_S, runner.give_up)
         elif count == 2:
             runner.give_up()
@@ -124,7 +124,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
             os._exit(130)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
@@ -134,7 +134,7 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
 
 @dataclass(slots=True)
 class BatchBar:
-    """How far a run is: a bar on a terminal, elsewhere a line now and then; nothing if it is to be quiet."""
+    """Shows the progress of a run: a bar on a terminal, elsewhere a line every PROGRESS_INTERVAL_S; nothing if `is_quiet`."""
 
     bar: Progress
     task: TaskID
@@ -145,7 +145,7 @@ class BatchBar:
     tokens: int = 0
     usd: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    told_at: float = field(default_factory=time.monotonic)
 
     def advance(self, entry: RolloutEntry) -> None:
         """Count a rollout."""
@@ -155,13 +155,13 @@ class BatchBar:
         self.usd += entry.micro_usd / MICRO_PER_USD
         speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
         self.bar.update(self.task, advance=1, failed=self.failed, speed=speed, usd=self.usd)
-        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > PROGRESS_INTERVAL_S:
-            self.told = time.monotonic()
-            news = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
-            typer.echo(news, err=True)
+        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told_at > PROGRESS_INTERVAL_S:
+            self.told_at = time.monotonic()
+            progress = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
+            typer.echo(progress, err=True)
 
     def say(self, text: str) -> None:
-        """Say something above the bar."""
+        """Print a message above the bar."""
         if self.bar.disable:
             complain(text)
         else:
@@ -170,7 +170,7 @@ class BatchBar:
 
 @contextmanager
 def show_progress(total: int, *, is_quiet: bool) -> Iterator[BatchBar]:
-    """Show how far a run is, for as long as the block lasts."""
+    """Show the progress of a run as long as the block lasts."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = (
         BarColumn(),
@@ -189,19 +189,19 @@ def show_progress(total: int, *, is_quiet: bool) -> Iterator[BatchBar]:
 
 def _say_recovered(folder: RunFolder) -> None:
     if folder.recovered:
-        complain(f"{folder.recovered:,} finished rollouts were not noted yet, because the run was killed; they are now")
+        complain(f"{folder.recovered:,} finished rollouts were not listed yet, because the run was killed; they are listed now")
     if folder.torn:
-        complain("a line that was torn when the run was killed is cut off")
+        complain("the run was killed while it wrote a line; that incomplete line is removed")
 
 
 def _limit_pace(order: BatchOrder, model: GatewayModel) -> BatchPace:
-    """The pace that was asked for, as far as the model keeps up with it; what does not fit is said."""
-    asked, pace = order.recipe.max_tokens, order.pace
-    if asked is not None and asked > model.max_tokens:
-        complain(f"answers end at {model.max_tokens:,} tokens, not {asked:,}; raise models.{model.name}.max_tokens in the settings")
+    """Return the pace that the user ordered, lowered to what the model can do. Tells the user about every limit."""
+    max_tokens, pace = order.recipe.max_tokens, order.pace
+    if max_tokens is not None and max_tokens > model.max_tokens:
+        complain(f"answers end at {model.max_tokens:,} tokens, not {max_tokens:,}; raise models.{model.name}.max_tokens in the settings")
     if pace.concurrency <= model.at_once:
         return pace
     if not order.recipe.toolsets.toolsets and order.verifier is None:
-        return replace(pace, concurrency=model.at_once)  # more would only wait, and run out of their own time
-    complain(f"of --concurrency {pace.concurrency}, {model.at_once} ask the model at once; the others' waiting counts in --timeout")
+        return replace(pace, concurrency=model.at_once)  # further rollouts would only wait, and their timeouts would pass
+    complain(f"of --concurrency {pace.concurrency}, {model.at_once} call the model at once; the others wait, and --timeout counts that too")
     return pace

@@ -30,17 +30,18 @@ channels.add_typer(add, name="add")
 app.add_typer(channels, name="channels")
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Name = Annotated[str, typer.Option("--name", help="What you call it: the account of its conversations, and part of the webhook's address.")]
+Name = Annotated[str, typer.Option("--name", help="Your name for the account; its conversations carry it, and the webhook's address.")]
 Open = Annotated[
     bool,
-    typer.Option("--open", help="Whoever writes is a user at once, with the credits of a new one. Without it, they hear how to sign up."),
+    typer.Option(
+        "--open",
+        help="Every new sender becomes an active user at once, with the signup credits. Without it, Hermes tells them how to sign up.",
+    ),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="The https address under which this Hermes is reached from outside.")]
+Url = Annotated[str | None, typer.Option("--url", help="The https address at which the platform can reach this Hermes.")]
 Wait = Annotated[
     float | None,
-    typer.Option(
-        "--wait", metavar="SECONDS", help="How long to wait for the first message, to see that it works.", show_default="120, on a terminal"
-    ),
+    typer.Option("--wait", metavar="SECONDS", help="How long to wait for the first message, as a test.", show_default="120, on a terminal"),
 ]
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", help="Another server that speaks the platform's API, such as `hermes platforms fake`.")
@@ -51,7 +52,7 @@ BaseUrl = Annotated[
 def telegram(
     *,
     name: Name = "telegram",
-    token: Annotated[str | None, typer.Option(help="The bot's token; better in TELEGRAM_TOKEN, or typed when asked.")] = None,
+    token: Annotated[str | None, typer.Option(help="The bot's token. Safer: set TELEGRAM_TOKEN, or type it when asked.")] = None,
     url: Url = None,
     is_open: Open = False,
     base_url: BaseUrl = None,
@@ -59,9 +60,9 @@ def telegram(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Add a bot. With --url its webhook is set; without, Hermes asks Telegram for what is new, which works on a laptop too.
+    """Add a Telegram bot. With --url, Hermes sets its webhook. Without, Hermes polls Telegram, which works on a laptop too.
 
-    The token comes from @BotFather: /newbot, then copy what it says."""
+    You get the token from @BotFather: send it /newbot, then copy the token."""
     given = ask_secret("the bot's token", token, "TELEGRAM_TOKEN")
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
     account = make_account(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
@@ -78,7 +79,7 @@ def telegram(
         if is_json:
             typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
         else:
-            how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
+            how = "Hermes polls Telegram for its messages" if url is None else f"its messages come to {url}"
             typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
         await show_first_message(hermes, account, wait_seconds(wait, is_json=is_json))
 
@@ -90,23 +91,23 @@ def whatsapp(
     *,
     name: Name = "whatsapp",
     url: Url = None,
-    api_key: Annotated[str | None, typer.Option(help="360dialog's key; better in WHATSAPP_API_KEY, or typed when asked.")] = None,
-    phone_number_id: Annotated[str | None, typer.Option(help="For Meta's own Cloud API: the number's id there.")] = None,
-    access_token: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_ACCESS_TOKEN.")] = None,
-    app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_APP_SECRET.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="360dialog's API key. Safer: set WHATSAPP_API_KEY, or type it when asked.")] = None,
+    phone_number_id: Annotated[str | None, typer.Option(help="For Meta's Cloud API: the id of the number there.")] = None,
+    access_token: Annotated[str | None, typer.Option(help="For the Cloud API. Safer: set WHATSAPP_ACCESS_TOKEN.")] = None,
+    app_secret: Annotated[str | None, typer.Option(help="For the Cloud API. Safer: set WHATSAPP_APP_SECRET.")] = None,
     is_open: Open = False,
     base_url: BaseUrl = None,
     wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Add a number: through 360dialog, or with --phone-number-id directly at Meta's Cloud API. Says what to enter where."""
+    """Add a WhatsApp number: at 360dialog, or with --phone-number-id at Meta's Cloud API. Prints what you must enter there."""
     about = {"base_url": base_url} if base_url else {}
     if phone_number_id is None:
         about["api_key"] = ask_secret("360dialog's API key", api_key, "WHATSAPP_API_KEY")
         about["webhook_secrets"] = secret = secrets.token_urlsafe(32)
         address = f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}/{secret}"
-        enter = f"At 360dialog, set the number's webhook to:\n\n  {address}\n\nNobody else must know it: its end is what proves a message."
+        enter = f"At 360dialog, set the number's webhook to:\n\n  {address}\n\nKeep it secret: its last part proves a message."
     else:
         about["phone_number_id"] = phone_number_id
         about["access_token"] = ask_secret("the access token", access_token, "WHATSAPP_ACCESS_TOKEN")
@@ -122,16 +123,20 @@ def instagram(
     name: Name = "instagram",
     instagram_id: Annotated[str, typer.Option(help="The professional account's id, as its webhooks name it.")],
     url: Url = None,
-    login: Annotated[str, typer.Option(help="Whose token it is: `instagram`, or `page` for a Facebook page's.")] = "instagram",
-    access_token: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_ACCESS_TOKEN, or typed when asked.")] = None,
-    app_secret: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
+    login: Annotated[str, typer.Option(help="The kind of token: `instagram`, or `page` for the token of a Facebook page.")] = "instagram",
+    access_token: Annotated[
+        str | None, typer.Option(help="The access token. Safer: set INSTAGRAM_ACCESS_TOKEN, or type it when asked.")
+    ] = None,
+    app_secret: Annotated[
+        str | None, typer.Option(help="The app's secret. Safer: set INSTAGRAM_APP_SECRET, or type it when asked.")
+    ] = None,
     is_open: Open = False,
     base_url: BaseUrl = None,
     wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Add an Instagram account. Says what to enter where."""
+    """Add an Instagram account. Prints what you must enter at Meta."""
     verify = secrets.token_urlsafe(16)
     about = {
         "instagram_id": instagram_id,
@@ -149,7 +154,7 @@ def instagram(
 
 @channels.command("list")
 def list_(*, is_json: Json = False, config: Config = None) -> None:
-    """List the accounts. What opens them is not shown."""
+    """List the accounts. Tokens and secrets are not shown."""
 
     async def read(hermes: Hermes) -> list[ChannelAccount]:
         async with hermes.database.begin() as tx:
@@ -165,19 +170,19 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     table = Table("platform", "name", "messages", "newcomers", box=None, pad_edge=False)
     for account in found:
         about = account_json(account)
-        table.add_row(account.platform, account.account, "asked for" if account.is_polled else "webhook", about["newcomers"])
+        table.add_row(account.platform, account.account, "polled" if account.is_polled else "webhook", about["newcomers"])
     Console().print(table)
 
 
 @channels.command("sent")
 def show_sent(
     *,
-    name: Annotated[str | None, typer.Option("--name", help="Only of this account.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only messages of this account.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show what was said last on all platforms, and how far it came: waiting, sent, delivered, read, failed. Not the words themselves."""
+    """Show the last messages to all platforms without their text, and their status: waiting, sent, delivered, read, failed."""
 
     async def read(hermes: Hermes) -> list[SentMessage]:
         async with hermes.database.begin() as tx:
@@ -188,7 +193,7 @@ def show_sent(
         typer.echo(json.dumps([sent_json(each) for each in found]))
         return
     if not found:
-        typer.echo("Nothing was said there yet.")
+        typer.echo("Hermes has sent nothing there yet.")
         return
     table = Table("promised", "account", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
     for each in found:
@@ -204,28 +209,28 @@ def show_sent(
 @channels.command()
 def remove(
     platform: Annotated[Platform, typer.Argument(help="telegram, whatsapp or instagram.")],
-    name: Annotated[str, typer.Argument(help="What you call it.")],
+    name: Annotated[str, typer.Argument(help="Your name for the account.")],
     *,
     config: Config = None,
 ) -> None:
-    """Forget an account and what opened it. Its conversations stay."""
+    """Remove an account and its secrets. Its conversations stay."""
 
-    async def forget(hermes: Hermes) -> bool:
+    async def delete(hermes: Hermes) -> bool:
         async with hermes.database.begin() as tx:
             return await hermes.adapters.channel_accounts.remove(tx, platform, name)
 
-    if not run(with_hermes(config, forget)):
+    if not run(with_hermes(config, delete)):
         fail(f"there is no {platform} account {name}; hermes channels list shows them")
     typer.echo(f"{platform} {name} is removed.")
 
 
 def ask_secret(what: str, given: str | None, variable: str) -> str:
-    """A secret out of the option, the variable, or the terminal, where it is not shown while it is typed."""
+    """Return a secret from the option, the environment variable, or the terminal, which does not show it."""
     return (given or os.environ.get(variable) or typer.prompt(what[0].upper() + what[1:], hide_input=True)).strip()
 
 
 def make_account(name: str, platform: Platform, about: dict[str, str], *, is_open: bool, is_polled: bool = False) -> ChannelAccount:
-    """The account as it was told; one that cannot be is refused before anything is asked of anybody."""
+    """Return the account. A bad one is refused here, before any request to the platform."""
     account = ChannelAccount(
         platform=platform, account=name, about={**about, **({"is_open": "yes"} if is_open else {})}, is_polled=is_polled
     )
@@ -237,7 +242,7 @@ def make_account(name: str, platform: Platform, about: dict[str, str], *, is_ope
 
 
 def wait_seconds(wait: float | None, *, is_json: bool) -> float:
-    """How long to wait for the first message: as said, else only where somebody sits in front of it."""
+    """Return how long to wait for the first message: the value of --wait, else 120 s on a terminal and 0 elsewhere."""
     if wait is not None:
         return wait
     return 120.0 if not is_json and sys.stdin.isatty() and sys.stderr.isatty() else 0.0
@@ -261,7 +266,7 @@ def meta_instructions(address: str, verify: str, fields: str) -> str:
     return (
         f"In the app's dashboard at developers.facebook.com, under Webhooks, enter:\n\n"
         f"  Callback URL   {address}\n  Verify token   {verify}\n\nand subscribe to: {fields}\n\n"
-        f"An app has one callback URL for all of its accounts: if it has one of this Hermes already, leave that as it is."
+        f"An app has one callback URL for all its accounts. If the app already has a URL of this Hermes, do not change it."
     )
 
 
@@ -271,7 +276,7 @@ def account_json(account: ChannelAccount) -> dict[str, Any]:
 
 
 def sent_json(sent: SentMessage) -> dict[str, Any]:
-    """How far something came: what the platform says of it, or else where it is with us."""
+    """Return a sent message as JSON values. `how_far` is the platform's status if there is one, else Hermes' own."""
     standing = sent.status
     return {
         "turn_id": str(sent.turn_id),

@@ -1,7 +1,7 @@
-"""`hermes chat`: talk to Hermes in the terminal; to one in this process, or to one that runs elsewhere.
+"""`hermes chat`: talk to Hermes in the terminal: to one in this process, or to one that runs elsewhere.
 
-The terminal has the main thread, so that a line can be edited while it is typed, and Ctrl-C is what it is everywhere. Everything else runs
-on an event loop in another thread: also while somebody thinks about what to write, an answer under way comes to its end."""
+The main thread belongs to the terminal, so that the user can edit a line and Ctrl-C works as usual. Everything else runs on an event loop
+in another thread: an answer goes on while the user types."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
 from hermes.web.answers import response_json
 
-with suppress(ModuleNotFoundError):  # Windows has none
-    import readline  # noqa: F401  # with it, `input` lets a line be edited and has those before it
+with suppress(ModuleNotFoundError):  # Windows has no readline
+    import readline  # noqa: F401  # with it, the user can edit the line at `input` and call up earlier lines
 
 MAX_TEXT_CHARS, MAX_NAME_CHARS = 100_000, 128
 DRAIN_S = 5.0
-"""How long the end of a chat waits for answers under way. A worker takes them over then, as soon as one runs."""
+"""How long the chat waits at its end for unfinished answers. Afterwards the next worker finishes them."""
 INTERRUPTED = 130
 PROMPT = "> "
-COMMANDS = "/new begins a new conversation, /why says how the last answer came about, /quit or Ctrl-D ends."
+COMMANDS = "/new begins a new conversation, /why shows how the last answer was made, /quit or Ctrl-D ends the chat."
 
 
 @app.command()
 def chat(
-    question: Annotated[str | None, typer.Argument(help="One question; without it, as many as you like.", show_default=False)] = None,
+    question: Annotated[str | None, typer.Argument(help="One question. Without it, a chat begins.", show_default=False)] = None,
     *,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Who you are: each user has a memory.", show_default="your login name")
+        str | None,
+        typer.Option("--user", metavar="NAME", help="Your name: each user has a memory of their own.", show_default="your login name"),
     ] = None,
-    is_new: Annotated[bool, typer.Option("--new", help="Begin a new conversation, instead of going on with yours.")] = False,
+    is_new: Annotated[bool, typer.Option("--new", help="Begin a new conversation instead of continuing yours.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print each answer as a JSON object, on one line.")] = False,
-    url: Annotated[str | None, typer.Option(help="Talk to the Hermes that answers here, instead of one in this process.")] = None,
+    url: Annotated[str | None, typer.Option(help="Talk to the Hermes at this address, instead of one in this process.")] = None,
     key: Annotated[str | None, typer.Option(help="The API key for --url, hk_…", show_default=False)] = None,
     config: Config = None,
 ) -> None:
-    """Chat in the terminal. What is piped in is answered line by line:  echo "hello" | hermes chat
+    """Chat in the terminal. Hermes answers piped input line by line:  echo "hello" | hermes chat
 
-    Without --url a Hermes in this process answers you, and nobody else, on the stores of `hermes up`: your conversation and your memory are
+    Without --url a Hermes in this process answers only you. It uses the stores of `hermes up`, so your conversation and your memory are
     there the next time."""
     name = check_name(user if user is not None else login_name())
     if question is not None:
@@ -72,7 +73,7 @@ def chat(
     console = Console(stderr=not is_watched)
     with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
         with console.status("Starting…"):
-            talk = stack.enter_context(background.held(opening))
+            talk = stack.enter_context(background.hold_open(opening))
         chatting = TerminalChat(background, talk, console, name, channel=new_channel(name) if is_new else name, is_json=is_json)
         if is_watched:
             chatting.converse()
@@ -84,7 +85,7 @@ def chat(
 
 @dataclass(slots=True)
 class TerminalChat:
-    """A chat, from the side of the terminal."""
+    """A chat in the terminal: reads what the user types, prints what Hermes answers."""
 
     background: BackgroundLoop
     talk: HermesClient
@@ -96,17 +97,17 @@ class TerminalChat:
     """The last answer, and how many milliseconds it took."""
 
     def answer(self, text: str) -> None:
-        """Answer one message on standard output. A failure is the command's."""
+        """Print the answer to one message on standard output. If it fails, the command exits with an error."""
         try:
             with self.console.status("Thinking…"):
-                response = self._asked(text)
+                response = self._ask(text)
         except ChatError as trouble:
             complain(str(trouble))
             raise typer.Exit(trouble.code) from None
         typer.echo(json.dumps(response_json(response), ensure_ascii=False) if self.is_json else strip_control_characters(response.text))
 
     def answer_lines(self) -> None:
-        """Answer what comes on standard input, line by line."""
+        """Answer each line of standard input."""
         for line in lines_of_input():
             match text := line.strip():
                 case "":
@@ -122,7 +123,7 @@ class TerminalChat:
                     self.answer(text)
 
     def converse(self) -> None:
-        """Talk with somebody who sits there, until they end it."""
+        """Chat with the user at the terminal until the user ends it."""
         self.console.print(Text(f"You are {self.name}. {COMMANDS}", style="dim"))
         was_interrupted = False
         while True:
@@ -142,13 +143,13 @@ class TerminalChat:
                 if was_interrupted:
                     return
                 was_interrupted = True
-                self.console.print("\n[dim]Ctrl-C again ends. An answer that is under way comes into the conversation all the same.[/]")
+                self.console.print("\n[dim]Ctrl-C again ends the chat. An unfinished answer still comes into the conversation.[/]")
 
     def _respond(self, text: str) -> None:
         try:
             if text == "/new":
                 self.channel = new_channel(self.name)
-                self.console.print("[dim]A new conversation. What is known of you stays.[/]")
+                self.console.print("[dim]A new conversation. Hermes keeps what it knows about you.[/]")
             elif text == "/why":
                 self.console.print(provenance_table(self._why()) if self.last else "[dim]There is no answer yet.[/]")
             elif text.startswith("/") and " " not in text:
@@ -157,19 +158,19 @@ class TerminalChat:
                 complain(fault)
             else:
                 with self.console.status("[dim]Ctrl-C stops waiting[/]"):
-                    response = self._asked(text)
+                    response = self._ask(text)
                 self._show(response.text)
         except ChatError as trouble:
             complain(str(trouble))
 
-    def _asked(self, text: str) -> AgentResponse:
+    def _ask(self, text: str) -> AgentResponse:
         began = time.monotonic()
         response = self.background.do(self.talk.ask(text, self.channel))
         self.last = response, round((time.monotonic() - began) * 1000)
         return response
 
     def _why(self) -> Mapping[str, Any]:
-        """The last answer's provenance; empty where there is none."""
+        """Return how the last answer was made; empty if there is no answer yet."""
         if self.last is None:
             return {}
         response, took_ms = self.last
@@ -181,12 +182,12 @@ class TerminalChat:
 
 
 def provenance_table(why: Mapping[str, Any]) -> Table:
-    """How an answer came about, for somebody who reads it."""
+    """Return a table that shows how an answer was made."""
     tools = [f"{tool['name']} ({tool['ms']} ms{', failed' if tool['is_error'] else ''})" for tool in why.get("tools", ())]
     rows = {
         "backend": " ".join(str(why[name]) for name in ("llm_backend", "llm_model") if why.get(name)) or "none",
         "tokens": f"{why.get('tokens_in', 0):,} in, {why.get('tokens_out', 0):,} out",
-        "cost": f"{why.get('cost_usd', 0.0):.6f} USD" + (", out of the cache" if why.get("llm_cache_hit") else ""),
+        "cost": f"{why.get('cost_usd', 0.0):.6f} USD" + (", from the cache" if why.get("llm_cache_hit") else ""),
         "tools": ", ".join(tools) or str(why.get("tool_calls_made") or "none"),
         "took": f"{why['took_ms']:,} ms",
         "turn": str(why["turn_id"]),
@@ -198,21 +199,21 @@ def provenance_table(why: Mapping[str, Any]) -> Table:
 
 
 def choose_client(url: str | None, key: str | None, name: str, config: Path | None) -> AbstractAsyncContextManager[HermesClient]:
-    """Whom the options mean."""
+    """Return the client for the options: a Hermes in this process, or the one at --url."""
     if url is None and key is None:
         return open_local_hermes(quiet_settings(config), name)
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        fail(f"--url {url!r} is no address; expected one such as http://127.0.0.1:8080")
+        fail(f"--url {url!r} is not an address; expected one such as http://127.0.0.1:8080")
     if not key.isascii() or not key.isprintable():
-        fail("--key is no API key; expected hk_…")
+        fail("--key is not an API key; expected hk_…")
     return open_remote_hermes(url.rstrip("/"), key, name)
 
 
 def quiet_settings(config: Path | None) -> Settings:
-    """The settings, for somebody who does not wait long at the end, and for a log that does not speak into their chat."""
+    """Return the settings with a short wait at the end. The log shows only errors, so that it does not disturb the chat."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.ERROR)))
     return replace(settings, work=replace(settings.work, drain_s=min(DRAIN_S, settings.work.drain_s)))
@@ -220,13 +221,13 @@ def quiet_settings(config: Path | None) -> Settings:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Failures are one line and an exit code, as with every command; Ctrl-C ends without a word."""
+    """Turn errors into one line and an exit code, as every command does. Ctrl-C prints nothing."""
     try:
         yield
     except (NotFound, StartRefused) as error:
         fail(str(error))
-    except BrokenPipeError:  # whoever read our answers has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end, and complains
+    except BrokenPipeError:  # the program that read the answers has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python writes again when it exits, and prints an error
         raise typer.Exit from None
     except (PortError, OSError) as error:
         complain(str(error))
@@ -235,20 +236,20 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-# --- what somebody typed
+# --- what the user typed
 
 
 def login_name() -> str:
-    """The name of whoever is logged in here."""
+    """Return the login name of the user."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number only
+    except (KeyError, OSError):  # in a container the user may have a number and no name
         return "me"
 
 
 def check_name(name: str) -> str:
     if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
-        fail(f"--user {name[:MAX_NAME_CHARS]!r} is no name; expected up to {MAX_NAME_CHARS} characters, none of them a control character")
+        fail(f"--user {name[:MAX_NAME_CHARS]!r} is not a name; expected up to {MAX_NAME_CHARS} characters, no control characters")
     return name
 
 
@@ -260,7 +261,7 @@ def check_text(text: str) -> None:
 
 
 def message_fault(text: str) -> str:
-    """Why a message cannot be sent; nothing if it can."""
+    """Return why Hermes cannot take a message; an empty text if it can."""
     if len(text) > MAX_TEXT_CHARS:
         return f"a message has at most {MAX_TEXT_CHARS:,} characters"
     try:
@@ -271,7 +272,7 @@ def message_fault(text: str) -> str:
 
 
 def new_channel(name: str) -> str:
-    """A channel in which nothing was said yet."""
+    """Return the name of a new, empty channel."""
     return f"{name[: MAX_NAME_CHARS - 9]}/{uuid4().hex[:8]}"
 
 
@@ -280,7 +281,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def lines_of_input() -> Iterator[str]:
-    """What is piped in, as it comes. Bytes that are no text stay in their line, whatever the locale; a message with them is refused."""
+    """Yield the lines of standard input as they come. Bytes that are not UTF-8 stay in their line, and such a message is refused."""
     if sys.stdin is None:
         fail("standard input is closed; ask with: hermes chat QUESTION")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -289,5 +290,5 @@ def lines_of_input() -> Iterator[str]:
 
 
 def strip_control_characters(text: str) -> str:
-    """A text without what would give the terminal orders; a model may write anything."""
+    """Remove control characters: a model may write anything, and the terminal would obey."""
     return "".join(character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc")

@@ -1,4 +1,4 @@
-"""Whom one can talk to in a terminal: a Hermes in this process, or one that answers HTTP."""
+"""Clients for a chat in the terminal: for a Hermes in this process, and for one that answers HTTP."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers, response_json
 
 TERMINAL_ACCOUNT = "terminal"
-"""Terminals are a channel of their own: whoever somebody is here, they are on no other account."""
+"""The account of all terminal chats. A terminal user is not linked to a user of any other account."""
 ANSWER_TIMEOUT_S = 600.0
 POLL_S = 1.0
 
 
 class ChatError(Exception):
-    """A message could not be sent, or has no answer. One line, and the exit code that goes with it."""
+    """A message could not be sent, or got no answer. Has a message of one line and an exit code."""
 
     def __init__(self, message: str, code: int = CANNOT_RUN) -> None:
         super().__init__(message)
@@ -38,18 +38,18 @@ class ChatError(Exception):
 
 
 class HermesClient(Protocol):
-    """Somebody to talk to."""
+    """A Hermes that the chat can talk to."""
 
     async def ask(self, text: str, channel: str) -> AgentResponse:
-        """Send a message and wait for its answer. Raises Trouble. Whoever stops waiting takes nothing back."""
+        """Send a message and wait for its answer. Raises ChatError. A caller that stops waiting does not cancel the turn."""
         ...
 
     async def why(self, response: AgentResponse) -> Mapping[str, Any]:
-        """How an answer came about, as `interactions.meta` has it; as much of it as one may know."""
+        """Return how an answer was made, as `interactions.meta` records it. Over HTTP only the part that the API shows."""
         ...
 
     async def news(self, channel: str) -> Sequence[str]:
-        """What Hermes said by itself since the last time, such as reminders."""
+        """Return the proactive messages since the last call, such as reminders."""
         ...
 
 
@@ -58,14 +58,14 @@ class HermesClient(Protocol):
 
 @dataclass(slots=True)
 class LocalHermes:
-    """The Hermes of this process. It answers what was asked here, and nothing else: others' messages are for others' workers."""
+    """The Hermes of this process. It answers only the messages of this chat; workers answer all others."""
 
     hermes: Hermes
     answers: TurnAnswers
     driving: LocalTurns
     name: str
     seen: int = 0
-    """The last news that was told."""
+    """The id of the last proactive message that was shown."""
 
     async def ask(self, text: str, channel: str) -> AgentResponse:
         event = MessageEvent(platform=Platform.REST, sender_id=self.name, text=text)
@@ -91,14 +91,14 @@ class LocalHermes:
             async with self.hermes.database.begin() as tx:
                 found = await self.hermes.adapters.outbox.proactive_messages(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
         except PortError:
-            return ()  # they are still there the next time
+            return ()  # the next call returns them
         self.seen = max([self.seen, *(each.id for each in found)])
         return [each.text for each in found]
 
 
 @asynccontextmanager
 async def open_local_hermes(settings: Settings, name: str) -> AsyncIterator[LocalHermes]:
-    """Have a Hermes in this process as long as the block lasts."""
+    """Open a Hermes in this process as long as the block lasts."""
     async with open_hermes(settings) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
@@ -133,10 +133,10 @@ class RemoteHermes:
         return AgentResponse(**{name: value for name, value in answer.items() if name in known} | {"turn_id": UUID(answer["turn_id"])})
 
     async def why(self, response: AgentResponse) -> Mapping[str, Any]:
-        told = response_json(response)
-        return {**told, "llm_backend": response.backend, "llm_cache_hit": response.cache_hit}
+        values = response_json(response)
+        return {**values, "llm_backend": response.backend, "llm_cache_hit": response.cache_hit}
 
-    async def news(self, channel: str) -> Sequence[str]:  # noqa: ARG002  # the port's signature; nobody tells them over HTTP
+    async def news(self, channel: str) -> Sequence[str]:  # noqa: ARG002  # the protocol's signature; this client does not ask for them over HTTP
         return ()
 
     async def _request(self, method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
@@ -147,17 +147,17 @@ class RemoteHermes:
                     return response.status, answer
         except aiohttp.ClientConnectorError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-            raise ChatError(f"{self.url} cannot be reached: {reason}") from None
+            raise ChatError(f"cannot reach {self.url}: {reason}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ChatError(f"{self.url} does not answer as Hermes does: {type(error).__name__}") from None
         refused = answer.get("error") if isinstance(answer, dict) else None
-        said = refused.get("message") if isinstance(refused, dict) else f"status {response.status}"
-        raise ChatError(f"{self.url} refuses: {said}", BAD_INPUT if 400 <= response.status < 500 else CANNOT_RUN)
+        reason = refused.get("message") if isinstance(refused, dict) else f"status {response.status}"
+        raise ChatError(f"{self.url} refuses: {reason}", BAD_INPUT if 400 <= response.status < 500 else CANNOT_RUN)
 
 
 @asynccontextmanager
 async def open_remote_hermes(url: str, key: str, name: str) -> AsyncIterator[RemoteHermes]:
-    """Talk to the Hermes at an address as long as the block lasts."""
+    """Open a client for the Hermes at an address as long as the block lasts."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=ANSWER_TIMEOUT_S)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}, timeout=limits) as session:
         yield RemoteHermes(session, url, name)

@@ -1,4 +1,4 @@
-"""The commands of `hermes`, thin: read the arguments, call the library, show what came out."""
+"""The basic commands of `hermes`: read the arguments, call the library, show the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes.graph import GraphError, MessageGraph
 from hermes.terminal import graph_tree
 
 COMMANDS = ("demo", "graph")
-"""The commands of this module, which need no other."""
+"""The commands of this module. They need no other module."""
 
 app = typer.Typer(
     name="hermes",
@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 
-def _version(is_wanted: bool) -> None:  # noqa: FBT001  # the shape that typer's callbacks have
-    if is_wanted:
+def _version(is_given: bool) -> None:  # noqa: FBT001  # the signature that typer calls
+    if is_given:
         typer.echo(f"hermes {__version__}")
         raise typer.Exit
 
@@ -39,7 +39,7 @@ def _version(is_wanted: bool) -> None:  # noqa: FBT001  # the shape that typer's
 def options(
     *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")] = False
 ) -> None:
-    """Hold the options that stand before any command."""
+    """Declare the options that stand before the command."""
 
 
 @app.command()
@@ -48,9 +48,9 @@ def demo(
     is_paced: Annotated[
         bool | None, typer.Option("--pause/--no-pause", help="Wait for Enter between scenes.", show_default="in a terminal")
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the demo's graph here, to look at it with: hermes graph FILE")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the demo's graph to this file. View it with: hermes graph FILE")] = None,
 ) -> None:
-    """Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, the picture."""
+    """Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, a drawing of the graph."""
     console = Console()
     is_watched = sys.stdin is not None and sys.stdin.isatty() and console.is_terminal
     wait = is_watched if is_paced is None else is_paced
@@ -76,20 +76,20 @@ def demo(
 
 @app.command()
 def graph(
-    file: Annotated[Path, typer.Argument(help="A graph as MessageGraph.to_json() wrote it; - reads standard input.")],
+    file: Annotated[Path, typer.Argument(help="A file that MessageGraph.to_json() wrote; - reads standard input.")],
     *,
-    line: Annotated[int | None, typer.Option(min=1, help="Which graph of a JSONL file, counted from 1.", show_default=False)] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="The graph's line in a JSONL file, counted from 1.", show_default=False)] = None,
     is_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid source instead, for a document.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print counts and verification as JSON instead.")] = False,
 ) -> None:
-    """Draw a saved graph with its versions, and say whether its ids hold.
+    """Draw a saved graph with its versions, and check that its ids match its content.
 
-    Exit code 0 when every id holds, 1 when the graph was altered, 2 when the file is not a graph."""
+    Exit code 0 when every id matches, 1 when the graph was altered, 2 when the file is not a graph."""
     if is_mermaid and is_json:
-        fail("--mermaid and --json are two answers; ask for one")
+        fail("--mermaid and --json exclude each other; give one of them")
     name = "standard input" if str(file) == "-" else str(file)
     try:
-        chat = MessageGraph.from_json(_choose(_read(file).decode("utf-8-sig"), line, name))  # some editors put a mark in front
+        chat = MessageGraph.from_json(_choose(_read(file).decode("utf-8-sig"), line, name))  # some editors write a byte order mark first
     except OSError as error:
         fail(f"cannot read {name}: {error.strerror}")
     except UnicodeDecodeError:
@@ -114,7 +114,7 @@ def graph(
 
 
 def _choose(text: str, line: int | None, name: str) -> str:
-    """Return the graph that was asked for: the whole text, or one line of it."""
+    """Return the text of one graph: the whole file, or the given line of it."""
     lines = text.splitlines()
     if line is not None:
         if line > len(lines):
@@ -126,7 +126,7 @@ def _choose(text: str, line: int | None, name: str) -> str:
 
 
 def _read(file: Path) -> bytes:
-    """Return what is in a file. Bytes: the text of standard input is decoded in ways that the locale decides."""
+    """Return the content of a file as bytes. Not as text: the locale would decide how standard input is decoded."""
     if str(file) != "-":
         return file.read_bytes()
     if sys.stdin is None:

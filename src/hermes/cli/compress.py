@@ -1,4 +1,4 @@
-"""The command `hermes compress`: long trajectories brought to a token target. Files alone need the extra `export` and nothing else."""
+"""The command `hermes compress`: shorten long trajectories to a token target. Files alone need only the extra `export`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CONFIG = Path("configs/trajectory_compression.yaml")
 DEFAULT_CONFIG = "trajectory_compression.yaml"
 NO_MODEL = "none"
 EXIT_INTERRUPTED, EXIT_INCOMPLETE = 130, 1
-OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
-WHO_AND_HOW = "Who summarises, and where the work is done"
+OUT_OF_THE_STORE = "Read from the store of a Hermes, running or not, instead of files"
+WHO_AND_HOW = "The model that summarises, and where the work is done"
 
 
 @app.command("compress")
@@ -48,11 +48,14 @@ def compress_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Where to write; a folder for a folder. Left out: the input's name and `_compressed`.", show_default=False
+            "--out",
+            "-o",
+            help="The file to write, or the folder if the input is one. Default: the input's name with `_compressed`.",
+            show_default=False,
         ),
     ] = None,
     target_tokens: Annotated[
-        int | None, typer.Option("--target-tokens", "-t", min=1, help="Longest trajectory, in tokens.", show_default=False)
+        int | None, typer.Option("--target-tokens", "-t", min=1, help="The most tokens of a trajectory.", show_default=False)
     ] = None,
     tokenizer: Annotated[
         str | None,
@@ -62,26 +65,28 @@ def compress_command(
         ),
     ] = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count and plan everything, write nothing, ask nobody, and say what it would cost.")
+        bool, typer.Option("--dry-run", help="Count and plan everything, and show the cost. Write nothing and call no model.")
     ] = False,
-    sample_percent: Annotated[float, typer.Option(min=0, max=100, help="Take only so many of a hundred trajectories.")] = 100.0,
-    seed: Annotated[int, typer.Option(help="Which of them: the same seed takes the same ones.")] = 42,
+    sample_percent: Annotated[float, typer.Option(min=0, max=100, help="Take only this percentage of the trajectories.")] = 100.0,
+    seed: Annotated[int, typer.Option(help="The same seed takes the same trajectories.")] = 42,
     config: Annotated[
         Path | None,
-        typer.Option(help=f"All settings, in YAML; also hermes-agent's file. Left out: ./{CONFIG} if it is there.", show_default=False),
+        typer.Option(
+            help=f"A YAML file with all settings; hermes-agent's file works too. Default: ./{CONFIG} if it exists.", show_default=False
+        ),
     ] = None,
     is_config_wanted: Annotated[
-        bool, typer.Option("--print-config", help="Print the settings as they are by default, each explained, and stop.")
+        bool, typer.Option("--print-config", help="Print the default settings, each with an explanation, and stop.")
     ] = False,
     is_restart: Annotated[
-        bool, typer.Option("--restart", help="Forget an unfinished run, and the summaries that it paid for, and start over.")
+        bool, typer.Option("--restart", help="Discard an unfinished run with the summaries that it paid for, and start over.")
     ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON on standard output, and nothing else there.")] = False,
     model: Annotated[
         str | None,
         typer.Option(
-            help="A model of the catalogue that writes the summaries; `none` extracts them, without a model. "
-            "Left out: what the configuration says, and it says none.",
+            help="A model of the settings that writes the summaries; with `none`, they are extracted without a model. "
+            "Default: the model of --config, which names none by default.",
             show_default=False,
             rich_help_panel=WHO_AND_HOW,
         ),
@@ -89,24 +94,26 @@ def compress_command(
     budget_usd: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Stop before more than this is paid; the same command goes on.", show_default=False, rich_help_panel=WHO_AND_HOW
+            min=0, help="Stop before the run costs more; the same command continues it.", show_default=False, rich_help_panel=WHO_AND_HOW
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "-w", min=1, help="Processes; never more than cores.", show_default=False, rich_help_panel=WHO_AND_HOW),
+        typer.Option(
+            "--workers", "-w", min=1, help="Processes; at most one for each core.", show_default=False, rich_help_panel=WHO_AND_HOW
+        ),
     ] = None,
     engine: Annotated[
         str,
         typer.Option(
-            help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. A model is asked from here all the same.",
+            help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. The model is still called from this machine.",
             rich_help_panel=WHO_AND_HOW,
         ),
     ] = LOCAL,
     conversation: Annotated[
         list[str] | None,
         typer.Option(
-            help="A conversation or session id, a channel, or what X-Hermes-Session called a chat; repeatable.",
+            help="A conversation or session id, a channel, or a chat's name in X-Hermes-Session; repeatable.",
             rich_help_panel=OUT_OF_THE_STORE,
         ),
     ] = None,
@@ -114,12 +121,12 @@ def compress_command(
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="Sessions in which something was said since then, whole: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
+            help="Whole sessions with a message since then: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
             rich_help_panel=OUT_OF_THE_STORE,
         ),
     ] = None,
     account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=OUT_OF_THE_STORE)] = None,
-    is_everything: Annotated[bool, typer.Option("--stored", help="Every session there is.", rich_help_panel=OUT_OF_THE_STORE)] = False,
+    is_everything: Annotated[bool, typer.Option("--stored", help="All sessions of the store.", rich_help_panel=OUT_OF_THE_STORE)] = False,
     settings_file: Annotated[
         Path | None,
         typer.Option(
@@ -130,13 +137,14 @@ def compress_command(
         ),
     ] = None,
 ) -> None:
-    """Bring long trajectories to a token target: the first and the last turns stay, the middle is summarised, as little of it as possible.
+    """Shorten long trajectories to a token target: the first and last turns stay, and as little as possible of the middle is summarised.
 
-    What is short enough is passed on byte for byte. A shortened row says so: on_policy is false, and off_policy names the turns that
-    were sampled with more before them. Graphs keep both versions, so `hermes export` still trains every answer in its own context; the
-    store itself is never changed. Nothing is dropped: what cannot fit is flagged, what cannot be read is kept in NAME.rejected.jsonl.
+    A trajectory that is short enough is copied byte for byte. A shortened row says so: on_policy is false, and off_policy names the turns
+    that were sampled with more text before them. Graphs keep both versions, so `hermes export` still trains every answer in its own
+    context. The store is never changed. Nothing is dropped: a trajectory that stays too long is flagged, and a line that cannot be read
+    is kept in NAME.rejected.jsonl.
 
-    Killed at any point, the same command goes on where it was, and pays for no summary twice.
+    If the command is killed, the same command continues the run, and pays for no summary twice.
 
     Exit code 0 when all went well, 1 when a line could not be read or the budget is used up, 2 for bad arguments."""
     if is_config_wanted:
@@ -146,35 +154,35 @@ def compress_command(
     chosen = settings.summarization.model if model is None else None if model == NO_MODEL else model
     if budget_usd is not None:
         _refuse_no_budget(budget_usd, chosen)
-    wanted = StoredQuery(tuple(conversation or ()), since, account, is_everything, settings_file)
+    query = StoredQuery(tuple(conversation or ()), since, account, is_everything, settings_file)
     order = _CompressOrder(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
     broken = 0
     try:
         work = CompressWork(settings, chosen, sample_percent, seed)
-        work.counter()  # a tokenizer that is not there is told before anything is begun
-        nowhere = Path("nowhere") if wanted and is_dry_run else None  # what writes nothing needs no place
-        places, inputs = find_paths(files or (), wanted, out or nowhere, settings)
+        work.counter()  # a missing tokenizer is reported before the work begins
+        nowhere = Path("nowhere") if query and is_dry_run else None  # a dry run writes nothing, so it needs no --out
+        places, inputs = find_paths(files or (), query, out or nowhere, settings)
         with open_engine(engine, settings.processing.num_workers) as chosen_engine, tempfile.TemporaryDirectory() as folder:
             if is_dry_run:
-                if wanted:
-                    inputs, broken = spool_sessions(replace(places, out=Path(folder, "out")), wanted, restarts=False)
+                if query:
+                    inputs, broken = spool_sessions(replace(places, out=Path(folder, "out")), query, restarts=False)
                 _dry_run(CompressJob(inputs, work, places), chosen_engine, order)
                 return
-            if wanted:
-                inputs, broken = spool_sessions(places, wanted, restarts=is_restart)
-            finished = _run(CompressJob(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not wanted))
+            if query:
+                inputs, broken = spool_sessions(places, query, restarts=is_restart)
+            finished = _run(CompressJob(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not query))
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out or 'the output'}: {error.strerror}")
     except WorkerDied:
-        complain("a worker process was killed, perhaps for want of memory; the same command goes on, with fewer --workers if need be")
+        complain("a worker process was killed, perhaps because memory ran out; the same command continues, if need be with fewer --workers")
         raise typer.Exit(EXIT_INCOMPLETE) from None
     except SummaryBudgetSpent as error:
-        complain(f"{error}; what was paid for is kept: the same command with a larger --budget-usd goes on")
+        complain(f"{error}; the paid summaries are kept: the same command with a larger --budget-usd continues")
         raise typer.Exit(EXIT_INCOMPLETE) from None
     except KeyboardInterrupt:
-        complain("stopped; the same command goes on where it was")
+        complain("stopped; the same command continues the run")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _report(finished, order)
     if broken or not finished.is_clean:
@@ -183,7 +191,7 @@ def compress_command(
 
 @dataclass(frozen=True, slots=True)
 class _CompressOrder:
-    """What was asked for beyond the work itself."""
+    """The options of the command beyond the work itself."""
 
     settings: CompressionSettings
     model: str | None
@@ -193,25 +201,25 @@ class _CompressOrder:
     restarts: bool
 
     def chosen(self) -> tuple[Any, Any]:
-        """Return the module that has models, and the one that is wanted."""
+        """Return the module that opens models, and the model that the user chose."""
         service = load_service("a model's summaries need")
-        return service, service.choose(self.model, self.settings.summarization, self.settings_file)
+        return service, service.choose_model(self.model, self.settings.summarization, self.settings_file)
 
 
 def _settings(config: Path | None, target: int | None, tokenizer: str | None, workers: int | None) -> CompressionSettings:
-    said = {"compression.target_max_tokens": target, "tokenizer.name": tokenizer, "processing.num_workers": workers}
+    options = {"compression.target_max_tokens": target, "tokenizer.name": tokenizer, "processing.num_workers": workers}
     file = config if config is not None else CONFIG if CONFIG.is_file() else None
     try:
-        return read_settings(file, {key: value for key, value in said.items() if value is not None})
+        return read_settings(file, {key: value for key, value in options.items() if value is not None})
     except TrajectoryError as error:
         fail(str(error))
 
 
 def _refuse_no_budget(usd: float, model: str | None) -> None:
     if model is None:
-        fail("--budget-usd is for a model that is paid; name one with --model")
-    if not math.isfinite(usd * 1_000_000):  # it is counted in millionths
-        fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
+        fail("--budget-usd needs a model that costs money; name one with --model")
+    if not math.isfinite(usd * 1_000_000):  # the budget is counted in millionths
+        fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out for no limit")
 
 
 def _run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> CompressReport:
@@ -234,12 +242,12 @@ def _run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> Compre
 
 def _dry_run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> None:
     size = sum(each.path.stat().st_size for each in job.inputs)
-    service, chosen = order.chosen() if order.model is not None else (None, None)  # one that is not there is told at once
+    service, chosen = order.chosen() if order.model is not None else (None, None)  # a missing model is reported at once
     with show_compress_bar(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
         found = analyse(job, engine, on_step=lambda so_far: advance(analysis_progress(so_far, job)))
     values = found.to_dict(order.settings.compression.target_max_tokens)
     if service is not None:
-        values |= {"model": order.model, "cost_usd": service.price(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
+        values |= {"model": order.model, "cost_usd": service.price_usd(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
     for problem in found.problems:
         complain(problem)
     if order.is_json:
@@ -251,7 +259,7 @@ def _dry_run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> No
 
 
 def _report(finished: CompressReport, order: _CompressOrder) -> None:
-    """Say what was done, and where everything is."""
+    """Print what the run did, and the files that it wrote."""
     places = finished.places
     for problem in finished.problems:
         complain(problem)

@@ -1,4 +1,4 @@
-"""What `hermes compress` shows: how far it came, what it did, and what it would do."""
+"""What `hermes compress` prints: its progress, its result, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hermes.trajectories.compress.files import CompressProgress, CompressReport
 from hermes.trajectories.compress.output import OutputPaths
 
 MAX_BAR_CHARS = 30
-"""Of the longest bar of the histogram."""
+"""The length of the longest bar of the histogram."""
 
 
 @contextmanager
 def show_compress_bar(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator[Callable[[CompressProgress], None]]:
-    """Show a bar, in a terminal: how much of the input is read, tokens saved, and what it cost where that is anything."""
+    """Show a bar on a terminal: how much of the input is read, the tokens saved, and, with a paid model, the cost."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = [
         TextColumn(what),
@@ -42,7 +42,7 @@ def show_compress_bar(size: int, what: str, *, is_quiet: bool, is_paid: bool) ->
 def show_finished(finished: CompressReport, places: OutputPaths, *, model: str | None) -> None:
     """Print what a run did."""
     summary, tokens = finished.metrics["summary"], finished.metrics["tokens"]
-    said, took = finished.metrics["summarization"], finished.metrics["processing"]["duration_seconds"]
+    summaries, took = finished.metrics["summarization"], finished.metrics["processing"]["duration_seconds"]
     rows: list[tuple[str, str]] = [
         ("trajectories", f"{summary['total_trajectories']:,}"),
         ("  short enough", f"{summary['trajectories_skipped_under_target']:,}"),
@@ -50,16 +50,16 @@ def show_finished(finished: CompressReport, places: OutputPaths, *, model: str |
     ]
     rows += _rows_above_zero(
         ("    with answers that are off-policy now", summary["trajectories_off_policy"]),
-        ("    without the model, which failed", said["fallbacks"]),
+        ("    without the model, which failed", summaries["fallbacks"]),
         ("  still too long, and flagged", summary["trajectories_still_over_limit"]),
-        ("  left as they were: could not be compressed", summary["trajectories_failed"]),
+        ("  unchanged, because compression failed", summary["trajectories_failed"]),
         ("lines that could not be read", summary["trajectories_rejected"]),
         ("not in the sample", summary["trajectories_not_sampled"]),
     )
     about = "tokens, estimated" if tokens["estimated"] else "tokens"
     rows += [(about, f"{tokens['total_before']:,} -> {tokens['total_after']:,}  ({tokens['overall_compression_ratio']:.0%})")]
     if model is not None:
-        rows += [(f"answers of {model}", f"{said['total_api_calls']:,}"), ("cost", f"{said['cost_usd']:.4f} USD")]
+        rows += [(f"answers of {model}", f"{summaries['total_api_calls']:,}"), ("cost", f"{summaries['cost_usd']:.4f} USD")]
     rows += [("took", f"{took:,.1f} s{', an interrupted run included' if finished.is_resumed else ''}")]
     _print_table(str(places.out), rows)
 
@@ -74,7 +74,7 @@ def show_analysis(found: Mapping[str, Any], model: str | None) -> None:
         ("  shortest, median, longest", f"{tokens['min']:,}  {tokens['p50']:,}  {tokens['max']:,}"),
         ("  p10, p90, p99", f"{tokens['p10']:,}  {tokens['p90']:,}  {tokens['p99']:,}"),
         (f"over the target of {found['target_max_tokens']:,}", f"{found['over_target']:,}"),
-        ("  can be brought under it", f"{found['brought_under']:,}"),
+        ("  can be shortened to it", f"{found['brought_under']:,}"),
         ("  cannot", f"{found['still_over_limit']:,}"),
         ("tokens to be summarised", f"{found['tokens_to_summarise']:,}  (summaries: {found['summaries']:,})"),
         ("tokens afterwards", f"{found['tokens_after']['total']:,}"),
@@ -91,16 +91,16 @@ def show_analysis(found: Mapping[str, Any], model: str | None) -> None:
         ]
     _print_table("dry run: nothing was written", rows)
     if found["histogram"]:
-        most = max(each["trajectories"] for each in found["histogram"])
+        highest = max(each["trajectories"] for each in found["histogram"])
         table = Table(show_header=False, box=None, padding=(0, 2))
         for each in found["histogram"]:
-            bar = "█" * max(1, round(MAX_BAR_CHARS * each["trajectories"] / most)) if each["trajectories"] else ""
+            bar = "█" * max(1, round(MAX_BAR_CHARS * each["trajectories"] / highest)) if each["trajectories"] else ""
             table.add_row(f"{each['from']:,} to {each['to']:,} tokens", f"{each['trajectories']:,}", bar)
         Console().print(table)
 
 
 def _rows_above_zero(*rows: tuple[str, int]) -> list[tuple[str, str]]:
-    """Return the rows that have something to say."""
+    """Return the rows whose number is not zero."""
     return [(name, f"{number:,}") for name, number in rows if number]
 
 

@@ -1,4 +1,4 @@
-"""Where `hermes compress` reads and writes: one file, a folder, several files, or sessions out of the store."""
+"""The inputs and outputs of `hermes compress`: one file, a folder, several files, or sessions from the store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hermes.trajectories.compress.settings import CompressionSettings
 SERVICE_MODULE = "hermes.cli.compress_service"
 """Loaded by name: it needs the extra `serve` and takes a second, and files without a model need neither."""
 NOT_TRAJECTORIES = ("ledger.jsonl", ".rejected.jsonl", ".over_limit.jsonl")
-"""What lies beside trajectories: names, and, with a dot before them, how names end."""
+"""Files that lie beside trajectories and are not trajectories: whole names, or endings if they begin with a dot."""
 SPOOL_FILE = "stored.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """What is asked of the store."""
+    """Which sessions to read from the store. False if no option names any."""
 
     names: tuple[str, ...]
     since: str | None
@@ -40,33 +40,33 @@ class StoredQuery:
 def find_paths(
     files: Sequence[Path], wanted: StoredQuery, out: Path | None, settings: CompressionSettings
 ) -> tuple[OutputPaths, list[InputFile]]:
-    """Return where the output goes and which files are read; for sessions out of the store, which are read later, none."""
+    """Return the output paths and the input files. For sessions from the store there are no input files yet: they are read later."""
     if files and wanted:
-        fail("trajectories come out of files or out of the store: leave out FILES, or --conversation, --since, --account and --stored")
+        fail("read trajectories either from files or from the store: leave out FILES, or --conversation, --since, --account and --stored")
     if not files and not wanted:
         fail("which trajectories? Name a file or a folder, or read the store with --conversation, --since, --account or --stored")
     if wanted:
         if out is None:
-            fail("where to? Name a file for the graphs out of the store, for instance --out compressed.jsonl")
+            fail("name the output file for the graphs from the store, for instance --out compressed.jsonl")
         return output_paths(out, settings, is_folder=False, is_private=True), []
     metrics = Path(settings.metrics.output_file)
     leave_out = (*NOT_TRAJECTORIES, *(each for name in (metrics.name, metrics.with_suffix(".jsonl").name) for each in (name, f".{name}")))
     inputs = [each for file in files for each in find_inputs(file, leave_out)]
     is_folder = len(files) > 1 or files[0].is_dir()
     if len(files) > 1 and out is None:
-        fail("several inputs need a folder to go to: --out FOLDER")
+        fail("several inputs need an output folder: --out FOLDER")
     twice = [name for name, number in Counter(each.name for each in inputs).items() if number > 1]
     if twice:
         fail(f"there are two inputs with the name {twice[0]}; compress them one after the other")
     suffix = settings.output.output_suffix
     place = out or (files[0].with_name(f"{files[0].name}{suffix}") if is_folder else files[0].with_stem(f"{files[0].stem}{suffix}"))
     if any(folder.is_dir() and folder.resolve() in (place.resolve(), *place.resolve().parents) for folder in files):
-        fail(f"{place} lies in the input; name another place with --out")
+        fail(f"{place} lies inside the input folder; name another place with --out")
     return output_paths(place, settings, is_folder=is_folder), inputs
 
 
 def output_paths(out: Path, settings: CompressionSettings, *, is_folder: bool, is_private: bool = False) -> OutputPaths:
-    """Return where everything goes. The metrics of another run are not written over: then the output's name stands before theirs."""
+    """Return the output paths. Metrics of another run are not overwritten: the new file's name then begins with that of the output."""
     metrics = out.parent / settings.metrics.output_file
     if metrics.exists() or metrics.with_suffix(".jsonl").exists():
         metrics = metrics.with_name(f"{output_stem(out)}.{metrics.name}")
@@ -74,21 +74,21 @@ def output_paths(out: Path, settings: CompressionSettings, *, is_folder: bool, i
 
 
 def spool_sessions(places: OutputPaths, wanted: StoredQuery, *, restarts: bool) -> tuple[list[InputFile], int]:
-    """Read the sessions out of the store into a file beside the draft; return it, and how many could not be read.
+    """Write the sessions of the store to a file beside the draft. Return that file, and how many sessions could not be read.
 
-    An unfinished run goes on with those that it began with."""
+    An unfinished run continues with the sessions that it began with."""
     file = places.folder / SPOOL_FILE
     if places.out.exists() and (restarts or not file.exists()):
-        fail(f"{places.out} exists; name another with --out, or remove it")
+        fail(f"{places.out} exists; name another file with --out, or remove it")
     broken = 0
     with lock_run_folder(places, restarts=restarts):
         if not file.exists() or not (places.folder / CHECKPOINT_FILE).stat().st_size:
-            broken = load_service("sessions out of the store need").save_sessions(wanted, file)
+            broken = load_service("sessions from the store need").save_sessions(wanted, file)
     return [InputFile(file, SPOOL_FILE)], broken
 
 
 def load_service(what: str) -> Any:
-    """Return the module that has models and the store, or say what to install for it."""
+    """Return the module that opens models and the store. If a package is missing, say what to install and exit."""
     try:
         return importlib.import_module(SERVICE_MODULE)
     except ModuleNotFoundError as error:

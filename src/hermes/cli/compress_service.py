@@ -1,4 +1,4 @@
-"""What `hermes compress` needs of the service: a model through the gateway, its price, and sessions out of the store. Extra `serve`."""
+"""What `hermes compress` needs from the service: a model behind the gateway, its price, and sessions from the store. Extra `serve`."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ from hermes.trajectories.sampling_model import SamplingModel
 T = TypeVar("T")
 
 OWN_MODEL = "summariser"
-"""What a model at `summarization.base_url`, and its backend, are called among those of the settings."""
+"""The name of the model at `summarization.base_url`, and of its backend, among those of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A model, and the settings that it is one of."""
+    """The name of a model, and the settings that define it."""
 
     name: str
     settings: Settings
 
 
-def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> ChosenModel:
-    """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2.
+def choose_model(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> ChosenModel:
+    """Find a model in the catalogue, or define one for the server that the configuration names. A bad model is one line and exit code 2.
 
-    The server is for the configuration's own model, and for names that the catalogue does not know."""
+    The server gets the configuration's own model, and names that the catalogue does not have."""
     settings = settings_from(settings_file)
     if summarization.base_url is not None and (name == summarization.model or name not in models_of(settings)):
         variable = summarization.api_key_env
         key = os.environ.get(variable) if variable is not None else None
         if variable is not None and not key:
-            fail(f"{variable} is not set: the key for {summarization.base_url}; set it, or summarise without a model: --model none")
+            fail(
+                f"{variable} is not set; it holds the key for {summarization.base_url}: set it, or summarise without a model: --model none"
+            )
         backend = BackendSettings(kind=BackendKind.PLAIN, base_url=Address(summarization.base_url), api_key=Secret(key) if key else None)
-        # What it costs nobody says here, so it counts as nothing: the budget is the server's business.
+        # The configuration has no price for this server, so its calls count as free.
         own = ModelSettings(backend=OWN_MODEL, id=name, prices=(PriceSettings(input=0.0, output=0.0),))
         settings = replace(
             settings,
@@ -65,7 +67,7 @@ def choose(name: str, summarization: SummarizationSettings, settings_file: Path 
 
 
 def with_model(chosen: ChosenModel, act: Callable[[SamplingModel, int | None], Coroutine[Any, Any, T]]) -> T:
-    """Do something with an open model, and how many requests it takes at once. The log is quiet: what went well, the command says."""
+    """Call `act` with an open model and the number of requests that it takes at once. The log shows only warnings and errors."""
     settings = chosen.settings
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
 
@@ -76,8 +78,8 @@ def with_model(chosen: ChosenModel, act: Callable[[SamplingModel, int | None], C
     return run(main())
 
 
-def price(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
-    """Return what so many tokens cost in US dollars, in requests of about equal length; None where nobody knows."""
+def price_usd(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
+    """Return the cost of these tokens in US dollars, for requests of about equal length; None if there is no price."""
     if chosen.name == OWN_MODEL:
         return None
     try:
@@ -88,14 +90,14 @@ def price(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests:
     return (prompt_tokens * rate.tokens_in + answer_tokens * rate.tokens_out) / 1e12
 
 
-def save_sessions(wanted: StoredQuery, file: Path) -> int:
-    """Write sessions of the store to a file of graphs, readable for its owner alone; return how many could not be read.
+def save_sessions(query: StoredQuery, file: Path) -> int:
+    """Write sessions of the store to a file of graphs that only its owner can read. Return how many sessions could not be read.
 
-    It appears whole, or not at all."""
+    The file appears complete, or not at all."""
     draft = file.with_suffix(".part")
     draft.touch(mode=0o600)
     broken = 0
-    with stored_sessions(wanted.names, wanted.since, wanted.account, wanted.settings_file) as sessions:
+    with stored_sessions(query.names, query.since, query.account, query.settings_file) as sessions:
         with draft.open("w", encoding="utf-8") as lines:
             for session in sessions:
                 if isinstance(session, SourceError):
@@ -104,6 +106,6 @@ def save_sessions(wanted: StoredQuery, file: Path) -> int:
                 else:
                     lines.write(session.graph.to_json() + "\n")
         if sessions.erased_sessions:
-            complain(f"{sessions.erased_sessions:,} sessions are left out: the people were deleted for whom they are sealed")
+            complain(f"{sessions.erased_sessions:,} sessions are left out: their users were erased")
     draft.rename(file)
     return broken

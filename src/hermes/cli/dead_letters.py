@@ -1,4 +1,4 @@
-"""`hermes dead-letters`: what could not be delivered, for a person to look at, to send again, or to drop."""
+"""`hermes dead-letters`: messages that Hermes could not deliver. The operator looks at them, sends them again, or drops them."""
 
 from __future__ import annotations
 
@@ -30,27 +30,31 @@ T = TypeVar("T")
 
 dead_letters = typer.Typer(
     no_args_is_help=True,
-    help="What could not be delivered: list, show, requeue, drop.\n\n"
-    "An answer is tried for half an hour, then it lies here for a week, and its credit is given back. Once the reason is gone, a token "
-    "renewed or a platform back, send it on its way again; or drop it. One with the outcome `ambiguous` may have arrived, and then comes "
-    "twice; a receipt that comes late takes it off this list by itself:\n\n"
+    help="Messages that could not be delivered: list, show, requeue, drop.\n\n"
+    "Hermes tries to send an answer for half an hour. Then the answer is a dead letter for a week, and its credit is given back. When the "
+    "reason is gone, for instance after you renewed a token, requeue it; or drop it. A dead letter with the outcome `ambiguous` may have "
+    "arrived, and then the user gets it twice; a late receipt removes it from this list:\n\n"
     "    hermes dead-letters list --outcome unauthorized\n"
     "    hermes dead-letters requeue --all --outcome unauthorized\n\n"
     "    hermes dead-letters show 17\n"
     "    hermes dead-letters drop 17 18\n\n"
-    "Exit code 0 when it is done, 1 when the database is away, 2 for bad input.",
+    "Exit code 0 when it is done, 1 when the database cannot be reached, 2 for bad input.",
 )
 app.add_typer(dead_letters, name="dead-letters")
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Their numbers, as `list` shows them.", show_default=False)]
-AllOption = Annotated[bool, typer.Option("--all", help="All of them, or all that the options below leave.")]
-PlatformOption = Annotated[str | None, typer.Option("--platform", help=f"Only those for {', '.join(Platform)}.", show_default=False)]
-AccountOption = Annotated[str | None, typer.Option("--account", help="Only those of this account.", show_default=False)]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="The numbers of dead letters, as `list` shows them.", show_default=False)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All dead letters, or all that match the options below.")]
+PlatformOption = Annotated[str | None, typer.Option("--platform", help=f"Only dead letters for {', '.join(Platform)}.", show_default=False)]
+AccountOption = Annotated[str | None, typer.Option("--account", help="Only dead letters of this account.", show_default=False)]
 OutcomeOption = Annotated[
     str | None,
     typer.Option(
-        "--outcome", help=f"Only those that ended so: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.", show_default=False
+        "--outcome",
+        help=f"Only dead letters with this outcome: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.",
+        show_default=False,
     ),
 ]
 
@@ -61,11 +65,11 @@ def list_(
     platform: PlatformOption = None,
     account: AccountOption = None,
     outcome: OutcomeOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="The most dead letters to show.")] = 100,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """List what could not be delivered, the newest first, and why. Not what was to be said: `show` tells that."""
+    """List the dead letters, the newest first, with the reasons. The text is not shown; `show` prints it."""
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[DeadLetter], int]:
         found = await hermes.adapters.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
@@ -76,7 +80,7 @@ def list_(
         typer.echo(json.dumps([_letter_json(letter) for letter in found]))
         return
     if not found:
-        typer.echo("There is no dead letter." if not total else f"None of the {count_phrase(total, 'dead letter')} is like that.")
+        typer.echo("There is no dead letter." if not total else f"None of the {count_phrase(total, 'dead letter')} matches.")
         return
     table = Table("id", "died", "platform", "account", "channel", "of", "outcome", "tries", "reason", box=None, pad_edge=False)
     for letter in found:
@@ -97,12 +101,12 @@ def list_(
 
 @dead_letters.command()
 def show(
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="Its number, as `list` shows it.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The number of the dead letter, as `list` shows it.")],
     *,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show one dead letter: what was to be said, to whom, what was tried, and what became of the rest of that answer."""
+    """Show one dead letter: its text, its recipient, the tries, and the status of the other parts of the answer."""
     [number] = parse_ids([letter_id])
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
@@ -131,7 +135,7 @@ def show(
         ("tries", f"{letter.tries}{doubt}"),
         ("promised", f"{letter.promised_at:%Y-%m-%d %H:%M:%S}"),
         ("died", f"{letter.died_at:%Y-%m-%d %H:%M:%S}"),
-        ("late", "yes: it was sent again once before" if letter.is_late else "no"),
+        ("late", "yes: it was requeued before" if letter.is_late else "no"),
         ("the answer", ", ".join(_part_status(each) for each in statuses if each.news == letter.news)),
     ):
         table.add_row(name, _escape_line(value))
@@ -140,7 +144,7 @@ def show(
     for line in (text or "").splitlines():
         typer.echo(one_line(line))
     if text is None:
-        typer.echo("Its user was deleted; nobody can read it any more.")
+        typer.echo("Its user was erased, so its text can no longer be read.")
 
 
 @dead_letters.command()
@@ -154,9 +158,9 @@ def requeue(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Send dead letters on their way again, for instance: hermes dead-letters requeue 17, or: … requeue --all --platform telegram.
+    """Send dead letters again, for instance: hermes dead-letters requeue 17, or: … requeue --all --platform telegram.
 
-    Each goes behind everything else in its conversation, is marked as late, and has all its tries again. What was refunded stays so."""
+    Each one goes to the end of its conversation's queue, is marked as late, and gets all its tries again. Refunds are not taken back."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def again(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
@@ -170,9 +174,9 @@ def requeue(
     if is_json:
         typer.echo(json.dumps([_letter_json(letter) for letter in sent]))
     elif sent:
-        typer.echo(f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker has to run for it.")
+        typer.echo(f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker must be running.")
     else:
-        typer.echo("There is no such dead letter; nothing was changed.")
+        typer.echo("There is no such dead letter; nothing changed.")
 
 
 @dead_letters.command()
@@ -183,11 +187,11 @@ def drop(
     platform: PlatformOption = None,
     account: AccountOption = None,
     outcome: OutcomeOption = None,
-    is_sure: Annotated[bool, typer.Option("--yes", help="Really: with --all, nothing is dropped without it.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Confirm --all: without --yes, nothing is dropped.")] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Throw dead letters away for good, for instance: hermes dead-letters drop 17 18. After a week they go by themselves."""
+    """Delete dead letters for good, for instance: hermes dead-letters drop 17 18. After a week Hermes deletes them itself."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
@@ -205,7 +209,7 @@ def drop(
 
 
 def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
-    """What was asked for; raises NotThere for a platform or an outcome that there is not."""
+    """Return the query for these options. Raises NotFound for an unknown platform or outcome."""
     return DeadLetterQuery(
         ids=ids,
         platform=Platform(require_known(platform, [*Platform], "platform")) if platform else None,
@@ -217,22 +221,22 @@ def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: 
 def parse_ids(ids: Sequence[str]) -> list[int]:
     for each in ids:
         if not each.isascii() or not each.isdigit() or len(each) > 18:
-            fail(f"{each!r} is no dead letter's number; `hermes dead-letters list` shows them")
+            fail(f"{each!r} is not the number of a dead letter; `hermes dead-letters list` shows the numbers")
     return [int(each) for each in ids]
 
 
 def refuse_unknown_ids(ids: Sequence[int], found: Sequence[DeadLetter]) -> None:
-    """All of them, or none: raised within a transaction, it undoes what was done with the others."""
+    """Raise NotFound if a number is unknown. Within a transaction this undoes the changes of all the others: all of them, or none."""
     missing = sorted(set(ids) - {letter.id for letter in found})
     if missing:
-        raise NotFound(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing was changed")
+        raise NotFound(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing changed")
 
 
 def _query_from_options(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> DeadLetterQuery:
     if bool(ids) == is_all:
-        fail("say which: their numbers, or --all" if not ids else "either numbers or --all, not both")
+        fail("which dead letters? Give their numbers, or --all" if not ids else "give either numbers or --all, not both")
     if ids and any(options.values()):
-        fail("numbers say it all; --platform, --account and --outcome go with --all")
+        fail("--platform, --account and --outcome need --all; leave them out with numbers")
     try:
         return dead_letter_query(parse_ids(ids) if ids else None, options["platform"], options["account"], options["outcome"])
     except NotFound as error:
@@ -240,7 +244,7 @@ def _query_from_options(ids: Sequence[str] | None, *, is_all: bool, **options: s
 
 
 def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
-    """Do something in one transaction: all of it happens, or nothing."""
+    """Call `act` in one transaction: all its changes are stored, or none."""
 
     async def whole(hermes: Hermes) -> T:
         async with hermes.database.begin() as tx:

@@ -1,4 +1,4 @@
-"""Which engine a command works on: processes of this machine, Daft, or Daft on a Ray cluster."""
+"""The engine that does the work of a command: processes of this machine, Daft, or Daft on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DAFT_ENGINE = "hermes.trajectories.engines.daft"
 
 @contextmanager
 def open_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
-    """Open the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
+    """Open the engine of this name. If it is unknown or not installed, print one line and exit with code 2."""
     engine = _engine_named(name, workers)
-    # A worker that dies is an error of its pipe, and not our end: there is a draft to clean up, and something to say.
-    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # If a worker dies, writing to its pipe fails. SIGPIPE must not kill this process: it removes the draft and prints the error.
+    old_handler = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         yield engine
     finally:
-        signal.signal(signal.SIGPIPE, before)
+        signal.signal(signal.SIGPIPE, old_handler)
 
 
 def _engine_named(name: str, workers: int) -> ChunkEngine:
@@ -35,7 +35,7 @@ def _engine_named(name: str, workers: int) -> ChunkEngine:
         return LocalEngine(workers)
     if name != DAFT and not name.startswith("ray://"):
         fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # Daft tells its makers about every start, unless told not to
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # without it, Daft reports every start to its makers
     try:
         engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
     except ModuleNotFoundError as error:

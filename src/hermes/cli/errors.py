@@ -1,4 +1,4 @@
-"""How commands end: one line that says what is wrong and what to do, and the exit code that goes with it."""
+"""How a command fails: one line on standard error that says what is wrong and what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ BAD_INPUT = 2
 
 
 def fail(message: str) -> NoReturn:
-    """Say in one line what is wrong, and leave with the code for bad input."""
+    """Print in one line what is wrong, and exit with the code for bad input."""
     complain(message)
     raise typer.Exit(BAD_INPUT)
 
 
 def complain(message: str) -> None:
-    """Say one thing on standard error, on one line whatever it holds."""
+    """Print a message on standard error, always on one line."""
     typer.secho(f"hermes: {one_line(message)}", fg="red", err=True)

@@ -1,4 +1,4 @@
-"""What `hermes export` shows: how far it is, what it did, and why it may have done nothing."""
+"""What `hermes export` prints: its progress, its result, and why an export is empty."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hermes.trajectories.plan import SessionPlan
 
 
 class HasSize(Protocol):
-    """Something of which a part is done."""
+    """A source with a total size, for the progress bar."""
 
     @property
     def size(self) -> int: ...
 
 
 class ExportBar:
-    """Shows progress: session by session, or as engines report it."""
+    """Shows progress: session by session, or in the steps that an engine reports."""
 
     def __init__(self, progress: Progress, task: TaskID, source: HasSize) -> None:
         self._progress, self._task, self._source = progress, task, source
@@ -55,20 +55,20 @@ def show_export_bar(source: HasSize, *, is_quiet: bool) -> Iterator[ExportBar]:
         yield ExportBar(progress, progress.add_task("export", total=source.size, sessions=0, tokens=0), source)
 
 
-NO_IDS_ADVICE = "; a text format takes them (--format sharegpt), or --tokenizer DIR gives them ids"
+NO_IDS_ADVICE = "; export them in a text format (--format sharegpt), or give them ids with --tokenizer DIR"
 ADVICE = {
     NO_IDS: NO_IDS_ADVICE,
     NO_PROMPT_IDS: NO_IDS_ADVICE,
     SCRIPTED_ANSWER: (
-        "; what a script says is not training data: connect a model (set ANTHROPIC_API_KEY, or name a server in hermes.toml), "
+        "; the answers of a script are not training data: connect a model (set ANTHROPIC_API_KEY, or name a server in hermes.toml), "
         'or run `hermes local install` and set llm.stand_in = "local"'
     ),
-    NO_CONSENT: "; whoever comes in with a key made by `hermes keys create --trains` allows it",
+    NO_CONSENT: "; messages sent with a key from `hermes keys create --trains` may be trained on",
 }
 
 
 def why_nothing(summary: ExportSummary) -> str:
-    """Say why an export is empty, and what would help where something would."""
+    """Return why an export is empty, and, if there is a remedy, what to do."""
     reasons = summary.manifest["excluded"]
     if not reasons:
         return "the graphs hold no sampled response" if summary.manifest["sessions"] else "there is no session"

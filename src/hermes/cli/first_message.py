@@ -1,4 +1,4 @@
-"""Watch an account that was just added until somebody writes to it: then everything between them and Hermes works."""
+"""Wait for the first message to a new account: it shows that the whole way from the sender to Hermes works."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ POLL_S = 0.5
 
 
 async def wait_for_first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> InboxMessage | None:
-    """Wait until the account is sent a message, and return it; None when nobody wrote in time.
+    """Wait until the account gets a message, and return it; None if none comes in time.
 
-    Where messages must be asked for they are asked for here too: no Hermes need run yet, and one that does answers as always."""
+    If the account is polled, this process polls it too, so no Hermes needs to run yet. A running Hermes answers as usual."""
     before = await newest_message(hermes, account)
     async with poll_while_waiting(hermes, account):
         with suppress(TimeoutError):
@@ -54,15 +54,15 @@ async def newest_message(hermes: Hermes, account: ChannelAccount) -> InboxMessag
 
 
 async def show_first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> None:
-    """Wait for the first message in front of somebody, and show it."""
+    """Wait for the first message, and show it to the operator."""
     if not wait_s:
         return
-    with Console(stderr=True).status(f"Waiting for the first message (up to {wait_s:.0f} s; Ctrl-C goes on without it)…"):
-        said = await wait_for_first_message(hermes, account, wait_s)
-    if said is None:
+    with Console(stderr=True).status(f"Waiting for the first message (up to {wait_s:.0f} s; Ctrl-C stops waiting)…"):
+        message = await wait_for_first_message(hermes, account, wait_s)
+    if message is None:
         where = "" if account.is_polled else " Is Hermes running, and can the platform reach it?"
-        typer.secho(f"Nobody has written yet.{where} `hermes channels add` again waits again.", fg="yellow", err=True)
+        typer.secho(f"No message has come yet.{where} To wait again, run `hermes channels add` again.", fg="yellow", err=True)
         return
-    event = said.envelope.event
+    event = message.envelope.event
     text = one_line(event.text)[:80] or f"({event.media_type or 'no text'})"
     typer.secho(f"It works: {event.sender_id} wrote “{text}”. A running Hermes answers; start one with: hermes up", fg="green", err=True)

@@ -1,4 +1,4 @@
-"""`hermes fleet`: agents, and the adapters that they speak through, exchanged while they answer."""
+"""`hermes fleet`: list agents, and change the model adapter of an agent while it answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from hermes.turn import Platform
 T = TypeVar("T")
 
 OWN_CHAIN = "tier"
-"""What is written in place of an adapter for the chain of the agent's tier."""
+"""Typed instead of an adapter: the agent uses the chain of its tier."""
 
 CANARY = ModelRequest(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
 CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
-"""Whom canaries are for: a user of their own, with rows and a budget like everybody's."""
+"""The user of the canary calls: a user of its own, with rows and a budget like every user."""
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.ERROR: "red"}
@@ -42,20 +42,20 @@ MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.E
 fleet = typer.Typer(
     no_args_is_help=True,
     help="Agents and their adapters: list, swap, events, add.\n\n"
-    "An adapter is a model by its name in the settings: claude-sonnet, codex_local, scripted. An agent without one speaks through the "
-    "chain of its tier. To move an agent elsewhere in an outage:\n\n"
+    "An adapter is the name of a model in the settings: claude-sonnet, codex_local, scripted. An agent without an adapter uses the "
+    "chain of its tier. To move an agent to another model in an outage:\n\n"
     "    hermes fleet swap hermes --to codex_local\n\n"
-    "The new adapter's health is checked before, and one small real call is made after; where either fails, the old one answers on.",
+    "Hermes first checks the health of the new adapter, and afterwards makes one small real call. If either fails, the old adapter stays.",
 )
 app.add_typer(fleet, name="fleet")
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envvar=False, help="Who does it, for the history.")]
+By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envvar=False, help="Your name, for the history.")]
 
 
 @fleet.command("list")
 def list_(*, is_json: Json = False, config: Config = None) -> None:
-    """List the agents, what each one speaks through, and how its backend is."""
+    """List the agents, with the adapter of each one and the health of its backend."""
 
     async def read(hermes: Hermes) -> tuple[Sequence[Agent], dict[str, Sequence[BackendFinding]]]:
         async with hermes.database.begin() as tx:
@@ -78,30 +78,30 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
 @fleet.command()
 def swap(
-    name: Annotated[str, typer.Argument(metavar="AGENT", help="Whose adapter is exchanged.")],
+    name: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose adapter you change.")],
     *,
     to: Annotated[str, typer.Option(metavar="ADAPTER", help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.")],
-    is_fresh: Annotated[bool, typer.Option("--fresh-cwd", help="Leave the agent's folder behind, instead of going on in it.")] = False,
+    is_fresh: Annotated[bool, typer.Option("--fresh-cwd", help="Do not keep the agent's working folder.")] = False,
     is_tried: Annotated[bool, typer.Option("--canary/--no-canary", help="Make one small real call afterwards.")] = True,
     by: By = "operator",
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Point an agent to another adapter, in every running process, without a restart. Calls under way end on the old one.
+    """Give an agent another adapter, in every running process, without a restart. Running calls end on the old one.
 
-    Exit code 1 when it was refused or taken back: then the old one answers. Exit code 2 when there is no such agent or adapter."""
-    wanted = None if to == OWN_CHAIN else to
+    Exit code 1 when the swap was refused or taken back: the old adapter stays. Exit code 2 when there is no such agent or adapter."""
+    adapter = None if to == OWN_CHAIN else to
 
     async def act(hermes: Hermes) -> SwapResult | SwapFailed:
         canary = canary_of(hermes) if is_tried else None
         try:
-            return await hermes.fleet.swap(name, wanted, by=by, preserve_cwd=not is_fresh, canary=canary)
+            return await hermes.fleet.swap(name, adapter, by=by, preserve_cwd=not is_fresh, canary=canary)
         except SwapFailed as error:
             return error
 
     done = run(with_hermes(config, act))
     if is_json:
-        typer.echo(json.dumps(_swap_json(done, wanted)))
+        typer.echo(json.dumps(_swap_json(done, adapter)))
     elif isinstance(done, SwapResult):
         _print_swap(done)
     if isinstance(done, SwapFailed):
@@ -111,13 +111,15 @@ def swap(
 
 @fleet.command()
 def events(
-    name: Annotated[str | None, typer.Argument(metavar="AGENT", help="Whose history; without it, that of all.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Show only this agent; without it, all agents.", show_default=False)
+    ] = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many events to show.")] = 50,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show what was swapped, refused and taken back: when, by whom, and why."""
+    """Show the swaps, the newest first: done, refused or taken back, when, by which operator, and why."""
 
     async def read(hermes: Hermes) -> Sequence[FleetEvent]:
         async with hermes.database.begin() as tx:
@@ -130,7 +132,7 @@ def events(
         typer.echo(json.dumps([_event_json(event) for event in found]))
         return
     if not found:
-        typer.echo("No adapter was exchanged yet; do it: hermes fleet swap AGENT --to ADAPTER")
+        typer.echo("No adapter was changed yet; change one: hermes fleet swap AGENT --to ADAPTER")
         return
     table = Table("when", "agent", "what", "from", "to", "by", "reason", box=None, pad_edge=False)
     for event in found:
@@ -141,22 +143,22 @@ def events(
 
 @fleet.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What it is called: letters, digits, and . _ - between them.")],
+    name: Annotated[str, typer.Argument(help="The name: letters, digits, and . _ - between them.")],
     *,
-    tier: Annotated[str | None, typer.Option(help="The tier it answers with.", show_default="that of the user who asks")] = None,
-    adapter: Annotated[str | None, typer.Option(help="What it speaks through.", show_default="the chain of its tier")] = None,
+    tier: Annotated[str | None, typer.Option(help="The tier of its answers.", show_default="the user's tier")] = None,
+    adapter: Annotated[str | None, typer.Option(help="Its adapter.", show_default="the chain of its tier")] = None,
     cwd: Annotated[
-        Path | None, typer.Option(help="The folder its adapter works in, on the machines of the workers.", show_default=False)
+        Path | None, typer.Option(help="The working folder of its adapter, on the workers' machines.", show_default=False)
     ] = None,
-    account: Annotated[list[str] | None, typer.Option(help="Where it answers; may be repeated.", show_default=False)] = None,
+    account: Annotated[list[str] | None, typer.Option(help="An account that it answers on; repeatable.", show_default=False)] = None,
     tone: Annotated[Tone, typer.Option(help="How it speaks.")] = Tone.FRIENDLY,
-    role: Annotated[str, typer.Option(help="What it is for, in a sentence that goes into its prompt.", show_default=False)] = "",
+    role: Annotated[str, typer.Option(help="Its task, in one sentence; it is part of the prompt.", show_default=False)] = "",
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Make an agent, for instance: hermes fleet add bali --adapter claude-sonnet --account shop."""
+    """Create an agent, for instance: hermes fleet add bali --adapter claude-sonnet --account shop."""
     if not AGENT_NAME.fullmatch(name):
-        fail(f"{name!r} is no name for an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2")
+        fail(f"{name!r} cannot be the name of an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2")
     folder = None if cwd is None else str(cwd.expanduser().absolute())
 
     async def make(hermes: Hermes) -> tuple[Agent, bool]:
@@ -171,16 +173,16 @@ def add(
 
     made, is_new = run(with_hermes(config, make))
     if not is_new:
-        fail(f"there is an agent {name} already; exchange its adapter: hermes fleet swap {name} --to ADAPTER")
+        fail(f"there is an agent {name} already; change its adapter: hermes fleet swap {name} --to ADAPTER")
     if is_json:
         typer.echo(json.dumps(asdict(made)))
         return
     where = f"answers on {', '.join(made.accounts)}" if made.accounts else "answers on no account yet"
-    typer.echo(f"{name} speaks through {adapter_label(made.adapter)} and {where}.")
+    typer.echo(f"{name} uses {adapter_label(made.adapter)} and {where}.")
 
 
 def canary_of(hermes: Hermes) -> Canary:
-    """A small real call through the gateway, paid and recorded like every other, to the agent's adapter in its folder and nobody else."""
+    """Return a function that makes a small real call through the gateway: only to the agent's adapter, in its folder, paid and recorded."""
 
     async def canary(agent: Agent) -> None:
         async with hermes.database.begin() as tx:
@@ -202,22 +204,22 @@ def canary_of(hermes: Hermes) -> Canary:
 def _print_swap(done: SwapResult) -> None:
     name, now = done.agent.name, adapter_label(done.agent.adapter)
     if not done.is_changed:
-        typer.echo(f"{name} speaks through {now} already; nothing was changed.")
+        typer.echo(f"{name} uses {now} already; nothing changed.")
         return
     folder = f", in {done.agent.cwd}" if done.agent.cwd else ""
-    typer.echo(f"{name} speaks through {now} now{folder}; before, through {adapter_label(done.old)}.")
+    typer.echo(f"{name} uses {now} now{folder}; before, {adapter_label(done.old)}.")
     for check in done.checks:
         if check.level is FindingLevel.WARN:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
 
 
-def _swap_json(done: SwapResult | SwapFailed, wanted: str | None) -> dict[str, Any]:
+def _swap_json(done: SwapResult | SwapFailed, adapter: str | None) -> dict[str, Any]:
     if isinstance(done, SwapResult):
         agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
     else:
         agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)
         outcome = done.because.kind.removeprefix("adapter_")
-    return {"agent": agent.name, "outcome": outcome, "from": old, "to": wanted, "reason": reason, "checks": _checks_json(checks)}
+    return {"agent": agent.name, "outcome": outcome, "from": old, "to": adapter, "reason": reason, "checks": _checks_json(checks)}
 
 
 def _event_json(event: FleetEvent) -> dict[str, Any]:
@@ -237,7 +239,7 @@ def _checks_json(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
 
 
 def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> str:
-    """The worst finding, in the colour of how bad it is."""
+    """Return the worst finding, in the colour of its level."""
     if agent.adapter is None:
         return ""
     if agent.adapter not in health:

@@ -27,9 +27,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 @keys.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What the key is for, to recognise it by.")] = "default",
+    name: Annotated[str, typer.Argument(help="A name for the key, so that you recognise it.")] = "default",
     *,
-    account: Annotated[str, typer.Option(help="The account that its messages belong to; keys of one account share conversations.")] = "api",
+    account: Annotated[str, typer.Option(help="The account of the key's messages. Keys of one account share conversations.")] = "api",
     tier: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +37,7 @@ def create(
         ),
     ] = None,
     trains: Annotated[
-        bool, typer.Option("--trains", help="What is said through it may be used for training; exports leave it out else.")
+        bool, typer.Option("--trains", help="Messages sent with this key may be used for training. Without it, exports leave them out.")
     ] = False,
     scope: Annotated[
         list[str] | None, typer.Option(help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.", show_default="all")
@@ -49,7 +49,7 @@ def create(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Make an API key. It is shown this once; only a hash of it is kept."""
+    """Create an API key. Hermes shows it only this once, and stores only a hash of it."""
 
     for one in scope or ():
         if one not in KEY_SCOPES:
@@ -67,12 +67,12 @@ def create(
         typer.echo(json.dumps({**_key_json(key), "secret": secret}))
         return
     typer.echo(secret)
-    typer.secho(f"Keep it: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
+    typer.secho(f"Save this key: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
 
 
 @keys.command("list")
 def list_(*, is_json: Json = False, config: Config = None) -> None:
-    """List the API keys, the newest first. Secrets are not among them; nobody has them but their owners."""
+    """List the API keys, the newest first. The secrets are not shown: Hermes does not have them."""
 
     async def read(hermes: Hermes) -> list[ApiKey]:
         async with hermes.database.begin() as tx:
@@ -83,7 +83,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
         typer.echo(json.dumps([_key_json(key) for key in found]))
         return
     if not found:
-        typer.echo("There is no API key yet; make one: hermes keys create NAME")
+        typer.echo("There is no API key yet; create one: hermes keys create NAME")
         return
     table = Table(
         "name", "prefix", "account", "scopes", "channels", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False
@@ -99,12 +99,12 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
             key.tier or "usual",
             "yes" if key.trains else "no",
         )
-        table.add_row(*about, "yes" if key.trains else "no", _day(key.created_at), _day(key.last_used_at), state, str(key.id))
+        table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
     Console().print(table)
 
 
 @keys.command()
-def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, prefix or id.")], *, config: Config = None) -> None:
+def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="The key's name, prefix or id.")], *, config: Config = None) -> None:
     """Revoke an API key. Running servers notice within a few seconds."""
 
     async def end(hermes: Hermes) -> ApiKey:
@@ -117,15 +117,15 @@ def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, 
 
 @keys.command("new-master")
 def new_master() -> None:
-    """Print a new master key, for HERMES_MASTER_KEYS. Nothing is stored: lose it, and what it seals is lost."""
+    """Print a new master key, for HERMES_MASTER_KEYS. Hermes does not store it: if you lose it, everything sealed with it is lost."""
     typer.echo(new_master_key())
 
 
 @keys.command()
 def rewrap(*, config: Config = None) -> None:
-    """Wrap every user's data key with the newest master key; afterwards the older ones can be dropped.
+    """Wrap every user's data key with the newest master key. Afterwards you can remove the older master keys.
 
-    Put the new key first: HERMES_MASTER_KEYS=NEW,OLD. Nothing that was said is touched, and it may be interrupted and repeated."""
+    Put the new key first: HERMES_MASTER_KEYS=NEW,OLD. Stored messages do not change. You may interrupt and repeat this command."""
 
     async def wrap(hermes: Hermes) -> int:
         total = 0

@@ -1,7 +1,7 @@
-"""Drives the turns that were asked for in this process, and no others.
+"""Runs the turns of the messages that were sent in this process, and no others.
 
-No job is deferred for them: whoever runs a worker on the same stores has settings of their own, and models that they pay for. What is left
-behind here is not lost: a message without a job is found by the next worker's sweep, and what was not learnt in time is handed over."""
+No job is queued for them: a worker on the same stores may have other settings and other paid models. An unfinished turn is not lost: the
+next worker's sweep finds a message without a job, and learning that did not end in time is queued for a worker."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 log = structlog.get_logger()
 
 RETRY_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Between the tries to drive a turn, which counts them itself and ends with an apology; the last one again and again."""
+"""Pauses between the tries of a turn; the last pause repeats. The turn counts its tries itself and ends with an apology."""
 MAX_MEMORY_TRIES = 3
 
 
 @dataclass(slots=True)
 class LocalTurns:
-    """Turns under way in this process: one at a time in each conversation, in the order in which they were asked."""
+    """The running turns of this process: one at a time in each conversation, in the order of their messages."""
 
     hermes: Hermes
     turns: dict[UUID, asyncio.Task[None]] = field(default_factory=dict)
-    """The last one of each conversation; it waits for the one before it."""
+    """The last turn of each conversation; it waits for the turn before it."""
     learning: asyncio.Task[None] | None = None
-    """What is learnt from the newest turn that has ended, after all that is learnt from those before it."""
+    """Learns from the newest finished turn, after the learning from all turns before it."""
     unlearnt: dict[UUID, UUID] = field(default_factory=dict)
-    """Turns that have ended in an answer and whose message was not learnt from yet, each with its user."""
+    """Answered turns from whose message Hermes has not learnt yet, each with its user."""
     preparing: asyncio.Task[None] | None = None
 
     @property
     def intake(self) -> Intake:
-        """Takes messages in without giving them to a worker."""
+        """The intake, without queueing messages for a worker."""
         return replace(self.hermes.intake, work=NoDeferredWork())
 
     def start(self, receipt: AcceptedMessage) -> None:
-        """Drive a turn, behind those of its conversation. It goes on whoever stops waiting for its answer."""
+        """Run a turn after the earlier turns of its conversation. It goes on when the caller stops waiting for the answer."""
         before = self.turns.get(receipt.conversation_id)
         self.turns[receipt.conversation_id] = asyncio.create_task(self._drive(receipt.turn_id, before))
 
     async def drain(self, timeout_s: float) -> None:
-        """Let what is under way come to its end, for so long; then leave it to whoever runs a worker."""
+        """Wait at most `timeout_s` for running turns and learning. Then cancel them: a worker takes over."""
         until = time.monotonic() + timeout_s
         await end_tasks_by(until, [*self.turns.values(), self.preparing])
         await end_tasks_by(until, [self.learning])
@@ -66,7 +66,7 @@ class LocalTurns:
     async def _drive(self, turn_id: UUID, before: asyncio.Task[None] | None) -> None:
         await wait_for_task(before)
         if self.preparing is None:
-            # What a worker has at hand before its first message.
+            # A worker loads the same before its first message.
             self.preparing = asyncio.create_task(self.hermes.prepare())
         await wait_for_task(self.preparing)
         turns = self._own_turns()
@@ -76,11 +76,11 @@ class LocalTurns:
 
     async def _learn(self, turn_id: UUID, before: asyncio.Task[None] | None) -> None:
         await wait_for_task(before)
-        await retry_until_done(lambda: self.hermes.memory(turn_id), "memory", turn_id, most_tries=MAX_MEMORY_TRIES)
+        await retry_until_done(lambda: self.hermes.memory(turn_id), "memory", turn_id, max_tries=MAX_MEMORY_TRIES)
         del self.unlearnt[turn_id]
 
     def _own_turns(self) -> TurnRunner:
-        """Turns as a worker drives them, but for what is learnt from them: that is done here too."""
+        """Return the turn runner of a worker, but learning happens in this process."""
 
         async def learn(_: Transaction, claim: Claim) -> None:
             self.unlearnt[claim.turn_id] = claim.user_id
@@ -90,7 +90,7 @@ class LocalTurns:
 
 
 class NoDeferredWork:
-    """The port Work, for messages that are answered where they were taken in: nobody else is given anything to do."""
+    """The port JobQueue for messages that this process answers itself: it queues nothing."""
 
     async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         pass
@@ -105,15 +105,15 @@ class NoDeferredWork:
         pass
 
 
-async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, most_tries: int | None = None) -> None:
-    """Do something until it succeeds, or was tried often enough."""
+async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, max_tries: int | None = None) -> None:
+    """Call `work` until it succeeds, or `max_tries` times."""
     tries = 0
-    while most_tries is None or tries < most_tries:
+    while max_tries is None or tries < max_tries:
         try:
             await work()
         except ClaimLost:
-            return  # a worker has taken it over, and its answer is as good
-        except Exception as error:  # noqa: BLE001  # the worker loop: noted once, and tried again
+            return  # a worker has taken the turn over and answers it
+        except Exception as error:  # noqa: BLE001  # the worker loop: the error is logged once, and the work is tried again
             log.warning("job_failed", task=name, id=str(turn_id), tries=tries + 1, error=type(error).__name__)
         else:
             return
@@ -123,7 +123,9 @@ async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_
 
 
 async def wait_for_task(task: asyncio.Task[None] | None) -> None:
-    """Wait until something has ended, however it did. Whoever is cancelled in here cancels that too: a chain is known by its last link."""
+    """Wait until a task has ended, with or without an error.
+
+    If the caller is cancelled, the task is cancelled too: callers keep only the last task of a chain."""
     if task is None:
         return
     try:
@@ -134,9 +136,9 @@ async def wait_for_task(task: asyncio.Task[None] | None) -> None:
 
 
 async def end_tasks_by(until: float, tasks: list[asyncio.Task[None] | None]) -> None:
-    """Wait for tasks until then; cancel what has not ended."""
-    under_way = [task for task in tasks if task is not None]
-    if not under_way:
+    """Wait for tasks until a moment of the monotonic clock; then cancel those that still run."""
+    running = [task for task in tasks if task is not None]
+    if not running:
         return
-    _, late = await asyncio.wait(under_way, timeout=max(0.0, until - time.monotonic()))
+    _, late = await asyncio.wait(running, timeout=max(0.0, until - time.monotonic()))
     await end_tasks(*late)

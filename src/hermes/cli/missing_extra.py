@@ -1,4 +1,4 @@
-"""Commands whose extra is not installed: they are listed, and say what to install."""
+"""Commands whose extra is not installed: the help lists them, and each one says what to install."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hermes.cli.errors import fail
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def stand_in(commands: tuple[str, ...], extra: str, missing: str) -> None:
-    """Register the commands so that each of them, whatever its arguments, says in one line what to install."""
+def register_missing(commands: tuple[str, ...], extra: str, missing: str) -> None:
+    """Register the commands. Each one ignores its arguments and says in one line what to install."""
 
     def say(context: typer.Context) -> None:
         fail(f"{context.info_name} needs {missing}; install it: pip install 'hermes-graph[{extra}]'")

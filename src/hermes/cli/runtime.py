@@ -1,4 +1,4 @@
-"""What the commands of the service share: the settings, the log, an event loop that ends well when a signal comes."""
+"""What the commands of the service share: reading the settings, the log, and an event loop that stops cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hermes.ports.errors import NotFound, PortError
 
 try:
     import uvloop
-except ModuleNotFoundError:  # Windows has none
+except ModuleNotFoundError:  # there is no uvloop for Windows
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 else:
     new_event_loop = uvloop.new_event_loop
@@ -37,7 +37,7 @@ Config = Annotated[
 
 
 def settings_from(config: Path | None) -> Settings:
-    """Read the settings, or say every fault in a line of its own and leave with the code for bad input."""
+    """Read the settings. If they are wrong, print each fault on its own line and exit with the code for bad input."""
     try:
         return load(os.environ, file=config)
     except SettingsError as error:
@@ -48,7 +48,7 @@ def settings_from(config: Path | None) -> Settings:
 
 
 def start_log(settings: Settings) -> None:
-    """Send log lines to standard error, in the form that the settings ask for."""
+    """Send log lines to standard error, in the format that the settings name."""
     chosen = settings.log.format
     if chosen is LogFormat.AUTO:
         chosen = LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON
@@ -56,7 +56,7 @@ def start_log(settings: Settings) -> None:
 
 
 async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
-    """Do something with an open Hermes. The log is quiet: what went well, the command says itself."""
+    """Open Hermes and call `act` with it. The log shows only warnings and errors: the command itself reports success."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
     async with open_hermes(settings) as hermes:
@@ -64,12 +64,12 @@ async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. A port that fails is one line and exit code 1."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that goes away is an error of its connection, and not our end
+    """Run a coroutine to its end. If a port fails, print one line and exit with code 1; if something was not found, with code 2."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # if a client disconnects, its connection fails, and the process goes on
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main)
-    except (NotFound, StartRefused) as error:  # nothing that trying again would mend
+    except (NotFound, StartRefused) as error:  # a retry would not help
         fail(str(error))
     except (PortError, OSError) as error:
         complain(str(error))
@@ -77,7 +77,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_until_signal(main: Coroutine[Any, Any, None]) -> None:
-    """Run until it ends, or until SIGTERM or Ctrl-C; then cancel it, and wait for it to come to its end. A second signal does not wait."""
+    """Run a coroutine until it ends, or until SIGTERM or Ctrl-C. Then cancel it and wait for its end. A second signal exits at once."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(main)
 
@@ -99,7 +99,7 @@ async def run_until_signal(main: Coroutine[Any, Any, None]) -> None:
 
 
 def end_with_parent() -> None:
-    """Stop as if told to when standard input ends: `hermes up` holds the other end, and may be killed without a word."""
+    """Stop this process as SIGTERM does when standard input ends: `hermes up` holds the other end, and may be killed with SIGKILL."""
 
     def wait() -> None:
         while os.read(0, 1024):

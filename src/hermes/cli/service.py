@@ -1,4 +1,4 @@
-"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to look at it."""
+"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to check it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ log = structlog.get_logger()
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 WORKER_NICENESS = 5
-"""How much a worker stands back where web and workers share a machine: to take a message in is urgent, to answer it can wait a moment."""
+"""The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
 
 MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
 
 
 @app.command()
 def up(*, config: Config = None) -> None:
-    """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; nothing that was acknowledged is lost.
+    """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.
 
-    Without any setting PostgreSQL and Valkey are started in HERMES_HOME, and the chat page is at http://127.0.0.1:8080/."""
+    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at http://127.0.0.1:8080/."""
     settings = settings_from(config)
     start_log(settings)
     code = run(supervise(settings, config))
@@ -49,7 +49,7 @@ def up(*, config: Config = None) -> None:
 
 @app.command()
 def serve(*, config: Config = None, with_parent: WithParent = False) -> None:
-    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Needs a worker beside it."""
+    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
     settings = settings_from(config)
     start_log(settings)
     if with_parent:
@@ -59,9 +59,9 @@ def serve(*, config: Config = None, with_parent: WithParent = False) -> None:
 
 @app.command()
 def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
-    """Work on messages: one of these, or as many as you like, on any number of machines.
+    """Answer messages. Run as many workers as you like, on any number of machines.
 
-    SIGTERM lets the turns under way come to their end; SIGKILL loses nothing either, another worker takes over."""
+    On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
     settings = settings_from(config)
     start_log(settings)
     if with_parent:
@@ -72,7 +72,7 @@ def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
 
 @app.command()
 def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
-    """Look at every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."""
+    """Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."""
     settings = settings_from(config)
 
     async def collect() -> bool:
@@ -122,15 +122,15 @@ async def _work(settings: Settings) -> None:
 
 
 def lower_priority(by: int) -> None:
-    """Let others of this machine go first."""
+    """Let other processes of this machine go first."""
     os.nice(by)
-    if os.getsid(0) == os.getpid():  # Linux weighs sessions against each other, and niceness only within one, if it is set up so
+    if os.getsid(0) == os.getpid():  # with autogroup, Linux uses niceness only within a session
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(by), encoding="ascii")
 
 
 def open_listener(settings: Settings) -> socket.socket:
-    """Take the port before anything else is started: a port that is taken is the likeliest fault, and is known at once."""
+    """Open the port before anything else starts: a taken port is the most likely fault, and the operator sees it at once."""
     host, port = settings.web.host, settings.web.port
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
@@ -141,5 +141,5 @@ def open_listener(settings: Settings) -> socket.socket:
 
 
 def os_error_text(error: OSError) -> str:
-    """What is wrong, in the system's words; `strerror` has more of them here than a person needs."""
+    """Return the system's text for an error; the error's own `strerror` is longer here than a person needs."""
     return os.strerror(error.errno) if error.errno else str(error)

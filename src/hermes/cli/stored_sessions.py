@@ -1,4 +1,4 @@
-"""Sessions out of the store, for `hermes export`. Loaded only when somebody asks for them: it needs the extra `serve`."""
+"""Sessions from the store, for `hermes export`. Loaded only when the user names sessions: it needs the extra `serve`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class StoredSessions:
-    """The sessions that were found, read one at a time and as often as one likes; each reading shows them as they are then.
+    """The sessions that were found. The caller may iterate several times; each pass reads the current state, one session at a time.
 
-    The event loop runs only while one is read: what is done with sessions (rows, files) waits for nobody."""
+    The event loop runs only while a session is read: the caller's own work on sessions (rows, files) is synchronous."""
 
     def __init__(self, runner: asyncio.Runner, stored: SessionSource, found: Sequence[UUID]) -> None:
         self._runner, self._stored, self._found = runner, stored, found
         self.erased_sessions = 0
-        """How many sessions the last reading left out, because the people were deleted for whom they are sealed."""
+        """How many sessions the last pass left out, because their users were erased."""
 
     @property
     def size(self) -> int:
@@ -52,22 +52,22 @@ class StoredSessions:
 
 @contextmanager
 def stored_sessions(names: Sequence[str], since: str | None, account: str | None, config: Path | None) -> Iterator[StoredSessions]:
-    """Find sessions in the store that the settings name, and hold it open as long as the block lasts.
+    """Find sessions in the store of the settings, and keep the store open as long as the block lasts.
 
     Bad arguments (a time, a name, a setting) are one line and exit code 2, before the block begins; a store that fails is code 1."""
-    wanted = SessionQuery(
+    query = SessionQuery(
         names=tuple(map(_check_text, names)),
         since=None if since is None else parse_moment(since),
         account=None if account is None else _check_text(account),
     )
     settings = settings_from(config)
-    start_log(settings)  # on standard error; standard output is the summary's
+    start_log(settings)  # the log goes to standard error; standard output is for the summary
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             stack = AsyncExitStack()
             stored = runner.run(stack.enter_async_context(open_session_source(settings)))
             try:
-                yield StoredSessions(runner, stored, runner.run(stored.find(wanted)))
+                yield StoredSessions(runner, stored, runner.run(stored.find(query)))
             finally:
                 runner.run(stack.aclose())
     except (NotFound, StartRefused) as error:
@@ -78,7 +78,7 @@ def stored_sessions(names: Sequence[str], since: str | None, account: str | None
 
 
 def _check_text(name: str) -> str:
-    """Return a name as it is; bytes that are no text name nothing."""
+    """Return the name. If it is not UTF-8 text, fail: no conversation, session or account can have it."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -87,11 +87,11 @@ def _check_text(name: str) -> str:
 
 
 def parse_moment(text: str) -> datetime:
-    """Read a moment, `2026-11-15T12:00` (UTC unless it says otherwise), or a stretch of time that ends now, `24h`."""
+    """Read a moment, `2026-11-15T12:00` (UTC unless it has an offset), or a time before now, `24h`."""
     try:
         if ago := AGO_PATTERN.fullmatch(text.strip()):
             return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
         moment = datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        fail(f"--since {text!r} is no time; expected 2026-11-15, 2026-11-15T12:00 (UTC unless it says otherwise), or 90m, 24h, 7d, 2w")
+        fail(f"--since {text!r} is not a time; expected 2026-11-15, 2026-11-15T12:00 (UTC unless it has an offset), or 90m, 24h, 7d, 2w")

@@ -1,7 +1,7 @@
 """`hermes up`: the stores, one web process, and workers, kept alive together.
 
-The parent holds the stores, so that a restart of a child never stops them. Children end when the parent does, however it ends: they watch
-the other end of a pipe."""
+The parent holds the stores, so a restart of a child never stops them. Children end when the parent ends, even if it is killed: each child
+watches a pipe that the parent holds."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from hermes.config import Settings
 log = structlog.get_logger()
 
 STEADY_S = 10.0
-"""A child that lived so long was well; its next failure counts as the first."""
+"""After a child ran this long, its next failure counts as the first."""
 MAX_PAUSE_S = 10.0
 GRACE_S = 5.0
-"""What a child gets beyond the time that its turns may take to end."""
+"""How much longer than `work.drain_s` a child may take to stop."""
 
 
 async def supervise(settings: Settings, config: Path | None) -> int:
-    """Run all parts until told to stop; return the exit code."""
+    """Run all processes until a signal stops them; return the exit code."""
     roles = ["serve", *(["worker"] * settings.work.processes)]
     stopping, killing = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        (killing if stopping.is_set() else stopping).set()  # whoever says it twice does not want to wait
+        (killing if stopping.is_set() else stopping).set()  # a second signal kills the children
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -46,17 +46,17 @@ async def supervise(settings: Settings, config: Path | None) -> int:
 
 @dataclass(slots=True)
 class ChildProcess:
-    """One process of the tree, started again when it dies."""
+    """One child process. The parent starts it again when it dies."""
 
     role: str
     config: Path | None
     stopping: asyncio.Event
     killing: asyncio.Event
-    patience_s: float
-    """How long it may take to stop; then it is killed. What it was doing is done by the next worker."""
+    stop_timeout_s: float
+    """How long the child may take to stop; then the parent kills it, and another worker takes its turns over."""
 
     async def keep_alive(self) -> int:
-        """Run it until everything stops. Bad settings stop everything: starting again would not mend them."""
+        """Run the child until everything stops. Bad settings stop everything: a restart would not help."""
         failures = 0
         while not self.stopping.is_set():
             began = time.monotonic()
@@ -75,16 +75,16 @@ class ChildProcess:
     async def _run_once(self) -> int:
         options = ["--config", str(self.config)] if self.config else []
         command = [sys.executable, "-m", "hermes", self.role, "--with-parent", *options]
-        # A group of its own: Ctrl-C in the terminal reaches the parent alone, which then stops the children in order.
+        # A session of its own: Ctrl-C in the terminal reaches only the parent, which then stops the children.
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
         died = asyncio.create_task(process.wait())
-        told = asyncio.create_task(self.stopping.wait())
-        await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        stopped = asyncio.create_task(self.stopping.wait())
+        await asyncio.wait({died, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         if not died.done():
             process.terminate()
             killed = asyncio.create_task(self.killing.wait())
-            await asyncio.wait({died, killed}, timeout=self.patience_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({died, killed}, timeout=self.stop_timeout_s, return_when=asyncio.FIRST_COMPLETED)
             killed.cancel()
             if not died.done():
                 log.warning("process_killed", role=self.role, pid=process.pid)

@@ -34,9 +34,9 @@ from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
 STORED_MODULE = "hermes.cli.stored_sessions"
-"""Loaded by name: it needs the extra `serve` and takes a second, and graphs out of files need neither."""
+"""Loaded by name: it needs the extra `serve` and takes a second, and graphs from files need neither."""
 WHERE = "Where the work is done"
-OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
+OUT_OF_THE_STORE = "Read from the store of a Hermes, running or not, instead of files"
 
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output, and nothing else there.")]
@@ -59,26 +59,26 @@ class DerivedPrompts(StrEnum):
 
 @app.command("export")
 def export_command(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must not exist, or be empty.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new or empty.", show_default=False)],
     graphs: Graphs = None,
     format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.")] = "parquet",
     *,
     keep: Annotated[
-        KeepSamples, typer.Option(help="accepted: leave out what an edit gave up and rejected compaction attempts.")
+        KeepSamples, typer.Option(help="accepted: leave out answers that an edit replaced, and rejected compactions.")
     ] = KeepSamples.ALL,
-    retries: Annotated[RetrySamples, typer.Option(help="last: of several samples in one context train the last.")] = RetrySamples.ALL,
+    retries: Annotated[RetrySamples, typer.Option(help="last: of several samples in one context, train only the last.")] = RetrySamples.ALL,
     derived: Annotated[
-        DerivedPrompts, typer.Option(help="include: also train prompts that were tokenised later (off-policy).")
+        DerivedPrompts, typer.Option(help="include: also train samples whose prompts were tokenised later (off-policy).")
     ] = DerivedPrompts.EXCLUDE,
     include_scripted: Annotated[
-        bool, typer.Option("--include-scripted", help="Also train what a script answered instead of a model; for tests.")
+        bool, typer.Option("--include-scripted", help="Also train answers of a script instead of a model; for tests.")
     ] = False,
-    policy_version: Annotated[list[str] | None, typer.Option(help="Train only what this policy version sampled; repeatable.")] = None,
+    policy_version: Annotated[list[str] | None, typer.Option(help="Train only samples of this policy version; repeatable.")] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="A folder with tokenizer.json and chat template, for calls without token ids (off-policy)."),
     ] = None,
-    source: Annotated[str, typer.Option(help="What the `source` column of the sharegpt format says.")] = "hermes-agent",
+    source: Annotated[str, typer.Option(help="The value of the `source` column in the sharegpt format.")] = "hermes-agent",
     is_json: Json = False,
     workers: Annotated[
         int,
@@ -86,17 +86,18 @@ def export_command(
             "--workers",
             "-w",
             min=1,
-            help="Processes, for large inputs; never more than cores.",
+            help="Processes, for large inputs; at most one for each core.",
             rich_help_panel=WHERE,
         ),
     ] = 1,
     engine: Annotated[
-        str, typer.Option(help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. The bytes are the same.", rich_help_panel=WHERE)
+        str,
+        typer.Option(help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. All write the same bytes.", rich_help_panel=WHERE),
     ] = LOCAL,
     conversation: Annotated[
         list[str] | None,
         typer.Option(
-            help="A conversation or session id, a channel, or what X-Hermes-Session called a chat; repeatable.",
+            help="A conversation or session id, a channel, or a chat's name in X-Hermes-Session; repeatable.",
             rich_help_panel=OUT_OF_THE_STORE,
         ),
     ] = None,
@@ -104,17 +105,17 @@ def export_command(
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="Sessions in which something was said since then, whole: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
+            help="Whole sessions with a message since then: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
             rich_help_panel=OUT_OF_THE_STORE,
         ),
     ] = None,
     account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=OUT_OF_THE_STORE)] = None,
-    is_everything: Annotated[bool, typer.Option("--stored", help="Every session there is.", rich_help_panel=OUT_OF_THE_STORE)] = False,
+    is_everything: Annotated[bool, typer.Option("--stored", help="All sessions of the store.", rich_help_panel=OUT_OF_THE_STORE)] = False,
     save_graphs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
-            help="Also write the graphs, for `hermes verify --against`. Plain text, not sealed any more; readable for you alone.",
+            help="Also write the graphs, for `hermes verify --against`: plain text, not sealed; only you can read the file.",
             rich_help_panel=OUT_OF_THE_STORE,
         ),
     ] = None,
@@ -127,8 +128,8 @@ def export_command(
 ) -> None:
     """Export graphs as training data, with a ledger that accounts for every sampled token.
 
-    Graphs come out of files, or with --conversation, --since, --account or --stored out of the store that the settings name. What
-    people did not allow to be trained on is excluded, by their word as of now.
+    Graphs come from files, or with --conversation, --since, --account or --stored from the store of the settings. Messages of users who
+    do not allow training are excluded; their decision at the time of the export counts.
 
     Every sample of every version and every attached chat is trained exactly once, in exactly the context it was sampled in, or
     listed in ledger.jsonl with the reason why not. Check the result with: hermes verify DIR
@@ -140,7 +141,7 @@ def export_command(
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
     if is_stored and (engine != LOCAL or workers > 1):
-        fail("sessions out of the store are exported in one process; write them with --save-graphs FILE.jsonl and export that file")
+        fail("sessions from the store are exported in one process; write them with --save-graphs FILE.jsonl, then export that file")
     try:
         with ExitStack() as stack:
             read: ExportSource
@@ -159,10 +160,10 @@ def export_command(
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror}")
     except WorkerDied:
-        complain("a worker process was killed, perhaps for want of memory; try fewer --workers")
+        complain("a worker process was killed, perhaps because memory ran out; try fewer --workers")
         raise typer.Exit(1) from None
     if read.erased_sessions:
-        complain(f"{read.erased_sessions:,} sessions are left out: the people were deleted for whom they are sealed")
+        complain(f"{read.erased_sessions:,} sessions are left out: their users were erased")
     for broken in summary.broken:
         complain(str(broken))
     if not summary.trained:
@@ -178,17 +179,17 @@ def export_command(
 
 @app.command("verify")
 def verify_command(
-    folder: Annotated[Path, typer.Argument(help="What hermes export wrote.")],
+    folder: Annotated[Path, typer.Argument(help="The folder that `hermes export` wrote.")],
     *,
     against: Annotated[
         list[Path] | None, typer.Option(help="Graphs as JSON or JSONL files, or folders of them, to check the export against; repeatable.")
     ] = None,
     is_json: Json = False,
 ) -> None:
-    """Check an export from its files alone: every sample trained exactly once and in its own context, or listed with a reason.
+    """Check an export from its files alone: every sample is trained exactly once and in its own context, or listed with a reason.
 
-    Shares no code with the exporter. With --against the source graphs are read too, so that a row and its ledger line that
-    were removed together are noticed. Exit code 0 when all holds, 1 when something is wrong, 2 when this is no export."""
+    The check shares no code with the exporter. With --against it also reads the source graphs, and so notices if a row and its ledger
+    line were removed together. Exit code 0 when the export is correct, 1 when something is wrong, 2 when the folder is not an export."""
     try:
         report = verify(folder, find_files(against or ()))
     except (TrajectoryError, OSError) as error:
@@ -209,17 +210,17 @@ def import_command(
     files: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON or JSONL).", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file of graphs to write.", show_default=False)],
     *,
-    shape: Annotated[str | None, typer.Option(help=f"One of {', '.join(SHAPES)}; guessed from each line when left out.")] = None,
+    shape: Annotated[str | None, typer.Option(help=f"One of {', '.join(SHAPES)}; without it, Hermes guesses from each line.")] = None,
     is_json: Json = False,
 ) -> None:
     """Read trajectories that other programs wrote (ShareGPT, hermes-agent, OpenAI fine-tuning) into graphs.
 
-    What is wrong with them (a lost question, results under the wrong name, injected thoughts …) is reported and nothing is
-    silently repaired. Exit code 0 when all went well, 1 when a line could not be read, 2 for bad arguments."""
+    Hermes reports faults in them (a lost question, results under the wrong name, injected thoughts …) and repairs nothing
+    silently. Exit code 0 when all went well, 1 when a line could not be read, 2 for bad arguments."""
     if shape is not None and shape not in SHAPES:
         fail(f"unknown shape {shape!r}; one of {', '.join(SHAPES)}")
     if out.exists():
-        fail(f"{out} exists")
+        fail(f"{out} exists; name another file with --out, or remove it")
     for file in files:
         if not file.is_file():
             fail(f"{file}: no such file")
@@ -265,43 +266,43 @@ class ExportSource(Protocol):
 
     @property
     def size(self) -> int:
-        """How much there is to read, in what the sizes of its sessions count in."""
+        """The total size, in the unit of the sizes of its sessions."""
         ...
 
     @property
     def erased_sessions(self) -> int:
-        """How many sessions were left out because people were deleted."""
+        """How many sessions were left out because their users were erased."""
         ...
 
     def __iter__(self) -> Iterator[ExportSession | SourceError]: ...
 
 
-def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # what was said
+def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # the options
     if has_graphs and is_stored:
-        fail("graphs come out of files or out of the store: leave out GRAPHS, or --conversation, --since, --account and --stored")
+        fail("read graphs either from files or from the store: leave out GRAPHS, or --conversation, --since, --account and --stored")
     if not has_graphs and not is_stored:
         fail("which graphs? Name files or folders, or read the store with --conversation, --since, --account or --stored")
     if not is_stored and (save_graphs is not None or config is not None):
-        fail("--save-graphs and --config go with what is read out of the store: --conversation, --since, --account, --stored")
+        fail("--save-graphs and --config need sessions from the store: --conversation, --since, --account or --stored")
     if save_graphs is None:
         return
     if save_graphs.exists():
-        fail(f"{save_graphs} exists")
+        fail(f"{save_graphs} exists; name another file with --save-graphs, or remove it")
     if out.resolve() in (save_graphs.resolve(), *save_graphs.resolve().parents):
-        fail(f"{save_graphs} lies in {out}, which holds the export and nothing else")
+        fail(f"{save_graphs} lies in {out}; that folder must hold only the export")
 
 
 def _load_stored() -> Callable[..., AbstractContextManager[ExportSource]]:
     try:
         loaded: Callable[..., AbstractContextManager[ExportSource]] = importlib.import_module(STORED_MODULE).stored_sessions
     except ModuleNotFoundError as error:
-        fail(f"export out of the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+        fail(f"export from the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
     return loaded
 
 
 @contextmanager
 def _save_graphs(source: ExportSource, file: Path) -> Iterator[Iterable[ExportSession | SourceError]]:
-    """Write the sessions to a file while they are read. It appears when the block ends well; readable for its owner alone."""
+    """Write the sessions to a file while they are read. It appears when the block ends without an error; only its owner can read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
@@ -313,7 +314,7 @@ def _save_graphs(source: ExportSource, file: Path) -> Iterator[Iterable[ExportSe
 
 
 class _SavedSessions:
-    """Sessions that are written to a file as they are read; after several readings it holds those of the last."""
+    """Sessions that are written to a file as they are read. After several passes the file holds those of the last pass."""
 
     def __init__(self, source: ExportSource, file: Path) -> None:
         self._source, self._file = source, file

@@ -1,4 +1,4 @@
-"""`hermes users`: who may write to Hermes, what they have, what is known of them, and the way out."""
+"""`hermes users`: sign users up, give them credits, link their channels, show what Hermes stores about them, and erase them."""
 
 from __future__ import annotations
 
@@ -30,45 +30,47 @@ from hermes.turn import Platform
 T = TypeVar("T")
 
 NO_LANGUAGE = "auto"
-"""What is written in place of a language for whatever the user writes in."""
+"""Typed instead of a language: Hermes answers in the language that the user writes in."""
 REASON_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 OWN_EVENTS = frozenset({"signup", "referral", "referred"})
-"""What Hermes itself gives credits for, once; nobody else takes these names."""
+"""The reasons for which Hermes itself gives credits, once each. The operator cannot use these names."""
 
 users = typer.Typer(
     no_args_is_help=True,
     help="Users: create, activate, credit, tier, language, link, show, list, memory, forget.\n\n"
-    "A stranger wrote to us and is told to sign up; an invited user signed up and is told to activate; an active one is answered. "
-    "Let a stranger in, or sign somebody up and say where they will write from:\n\n"
+    "A stranger wrote to Hermes, and Hermes tells them how to sign up. An invited user signed up, and Hermes tells them how to activate. "
+    "An active user gets answers. Let a stranger in, or sign a user up and link the channel that they will write from:\n\n"
     "    hermes users list --state stranger\n"
     "    hermes users activate telegram:bali/42\n\n"
     "    hermes users create --tier pro --language id --active\n"
     "    hermes users link 3f2a whatsapp bali 628123456\n\n"
-    "USER is an id, its beginning (4 characters at least), a referral code, or a channel: platform:account/sender.",
+    "USER is an id, the beginning of an id (at least 4 characters), a referral code, or a channel: platform:account/sender.",
 )
 app.add_typer(users, name="users")
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Who = Annotated[str, typer.Argument(metavar="USER", help="An id, its beginning, a referral code, or platform:account/sender.")]
+Who = Annotated[str, typer.Argument(metavar="USER", help="An id, the beginning of one, a referral code, or platform:account/sender.")]
 ReferredBy = Annotated[
     str | None,
-    typer.Option("--referred-by", metavar="CODE", help="The referral code of whoever brought them; both get a reward.", show_default=False),
+    typer.Option(
+        "--referred-by", metavar="CODE", help="The referral code of the user who invited them; both get credits.", show_default=False
+    ),
 ]
 
 
 @users.command()
 def create(
     *,
-    tier: Annotated[str, typer.Option(help="The models and tokens that they get.")] = "free",
-    language: Annotated[str | None, typer.Option(help="What they are answered in.", show_default="what they write in")] = None,
+    tier: Annotated[str, typer.Option(help="The tier: it decides the models and the tokens that the user gets.")] = "free",
+    language: Annotated[str | None, typer.Option(help="The language of the answers.", show_default="the one they write in")] = None,
     is_active: Annotated[
-        bool, typer.Option("--active/--invited", help="Let them in at once with the signup grant, or have them activate first.")
+        bool, typer.Option("--active/--invited", help="Activate the user at once, with the signup credits; or let them activate later.")
     ] = False,
     referred_by: ReferredBy = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Sign somebody up, for instance: hermes users create --tier pro --language id --active."""
+    """Sign a user up, for instance: hermes users create --tier pro --language id --active."""
     if language is not None:
         _check_language(language)
     state = UserState.ACTIVE if is_active else UserState.INVITED
@@ -84,12 +86,12 @@ def create(
         return
     typer.echo(f"{user.id} is {user.state}, tier {user.tier}, with {balance.available} credits and the referral code {user.referral_code}.")
     following = f"hermes users link {str(user.id)[:8]} PLATFORM ACCOUNT SENDER"
-    typer.secho(f"Say where they write from: {following}", fg="bright_black", err=True)
+    typer.secho(f"Link the channel that they write from: {following}", fg="bright_black", err=True)
 
 
 @users.command()
 def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False, config: Config = None) -> None:
-    """Let a stranger or an invited user in, with the signup grant. For somebody who is active, nothing changes."""
+    """Activate a stranger or an invited user, and give the signup credits. For an active user nothing changes."""
 
     async def let_in(hermes: Hermes, tx: Transaction) -> tuple[User, User, Balance]:
         before = await find_user(tx, hermes.adapters.people, who)
@@ -104,12 +106,12 @@ def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False,
     typer.echo(f"{user.id} {how}, with {balance.available} credits.")
 
 
-@users.command(context_settings={"ignore_unknown_options": True})  # or -5 would be taken for an option
+@users.command(context_settings={"ignore_unknown_options": True})  # else typer takes -5 for an option
 def credit(
     who: Who,
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="How many credits, from 1 up. An answer takes one.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="How many credits, at least 1. An answer costs one.")],
     *,
-    reason: Annotated[str, typer.Option(help="What for, in a word: purchase, apology, prize.")] = "operator",
+    reason: Annotated[str, typer.Option(help="The reason, in one word: purchase, apology, prize.")] = "operator",
     idempotency_key: Annotated[
         str | None,
         typer.Option(help="A second command with the same key gives nothing; take a payment's number, for instance.", show_default=False),
@@ -119,11 +121,11 @@ def credit(
 ) -> None:
     """Give credits, for instance: hermes users credit 3f2a 100 --reason purchase --idempotency-key order-17.
 
-    The ledger is only ever added to, and takes back what a turn was charged and nothing else; so there is no negative gift."""
+    The ledger only grows. It can return the charge of a turn and nothing else, so you cannot give a negative number of credits."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", amount):
-        fail(f"{amount!r} is no number of credits; expected 1 to 999999999, because credits are given here and never taken")
+        fail(f"{amount!r} is not a number of credits; expected 1 to 999999999: this command gives credits and cannot take them away")
     if not REASON_PATTERN.fullmatch(reason) or reason in OWN_EVENTS:
-        fail(f"{reason!r} is no reason; expected a word such as purchase, and not one of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
+        fail(f"{reason!r} is not a reason; expected one word such as purchase, and none of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
     event = f"{reason}:{_check_text(idempotency_key) if idempotency_key else uuid4()}"
 
     async def give(hermes: Hermes, tx: Transaction) -> tuple[User, bool, Balance]:
@@ -138,8 +140,8 @@ def credit(
     if is_json:
         typer.echo(json.dumps({**about_user(user, balance), "event": event, "is_new": is_new}))
         return
-    said = f"was given {amount} credits" if is_new else f"was given the credits of {event} before; nothing changed"
-    typer.echo(f"{user.id} {said}, and has {balance.available} now.")
+    result = f"got {amount} credits" if is_new else f"got the credits of {event} before; nothing changed"
+    typer.echo(f"{user.id} {result}, and has {balance.available} now.")
 
 
 @users.command()
@@ -150,7 +152,7 @@ def tier(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Move a user to another tier: other models, other budgets, from the next message on."""
+    """Move a user to another tier. The models and budgets of that tier hold from the next message on."""
 
     async def move(hermes: Hermes, tx: Transaction) -> tuple[User, User]:
         require_known(name, hermes.gateway.catalogue.tiers, "tier")
@@ -162,18 +164,18 @@ def tier(
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
-    typer.echo(f"{user.id} is in {user.tier}; before, in {before.tier}.")
+    typer.echo(f"{user.id} is in the tier {user.tier} now; before, in {before.tier}.")
 
 
 @users.command()
 def training(
     who: Who,
-    word: Annotated[Literal["yes", "no"], typer.Argument(help="Whether what they said and say may be trained on.")],
+    word: Annotated[Literal["yes", "no"], typer.Argument(help="Whether the user's messages, old and new, may be used for training.")],
     *,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Record a user's word on training; exports leave out what they did not allow, also what was said before."""
+    """Record whether a user allows training. Without it, exports leave out all their messages, also the older ones."""
 
     async def note(hermes: Hermes, tx: Transaction) -> User:
         user = await find_user(tx, hermes.adapters.people, who)
@@ -184,18 +186,18 @@ def training(
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
-    typer.echo(f"What {user.id} says may {'' if user.trains else 'not '}be trained on.")
+    typer.echo(f"The messages of {user.id} may {'' if user.trains else 'not '}be used for training.")
 
 
 @users.command()
 def language(
     who: Who,
-    code: Annotated[str, typer.Argument(metavar="CODE", help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}` for what they write in.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}`: the language they write in.")],
     *,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Say what a user is answered in."""
+    """Set the language in which Hermes answers a user."""
     wanted = None if code == NO_LANGUAGE else _check_language(code)
 
     async def note(hermes: Hermes, tx: Transaction) -> User:
@@ -207,24 +209,26 @@ def language(
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
-    typer.echo(f"{user.id} is answered in {user.language or 'the language they write in'}.")
+    typer.echo(f"Hermes answers {user.id} in {user.language or 'the language they write in'}.")
 
 
 @users.command()
 def link(
     who: Who,
     platform: Annotated[str, typer.Argument(help=f"{', '.join(Platform)}.")],
-    account: Annotated[str, typer.Argument(help="The account that they write to: a bot, a number, a page, the account of an API key.")],
+    account: Annotated[
+        str, typer.Argument(help="The account that the user writes to: a bot, a number, a page, or the account of an API key.")
+    ],
     sender_id: Annotated[
-        str, typer.Argument(metavar="SENDER", help="Who they are there: a phone number, a chat's id, a `user` of the API.")
+        str, typer.Argument(metavar="SENDER", help="The user's id there: a phone number, a chat's id, or `user` of the API.")
     ],
     *,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Say where a user writes from. What is known of them is one, wherever they write; conversations stay apart.
+    """Link a channel to a user. Hermes keeps one memory for all channels of a user; the conversations stay separate.
 
-    A stranger who wrote from there before is forgotten, unless they were ever given or charged credits: activate that one instead."""
+    A stranger who wrote from this channel before is erased. If they ever got or paid credits, the command refuses: activate them."""
 
     async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
         channel = UserChannel(_check_text(account), Platform(require_known(platform, [*Platform], "platform")), _check_text(sender_id))
@@ -237,13 +241,13 @@ def link(
             json.dumps(to_json_value({**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced}))
         )
         return
-    replaced = f"; the stranger {linked.replaced} who was met there is forgotten" if linked.replaced else ""
-    typer.echo(f"{user.id} writes from {channel}{replaced}." if linked.is_new else f"{channel} is theirs already; nothing was changed.")
+    replaced = f"; the stranger {linked.replaced} who wrote from there is erased" if linked.replaced else ""
+    typer.echo(f"{user.id} writes from {channel}{replaced}." if linked.is_new else f"{channel} is theirs already; nothing changed.")
 
 
 @users.command()
 def show(who: Who, *, is_json: Json = False, config: Config = None) -> None:
-    """Show who somebody is to us: state, tier, language, credits, channels, referral code, and how much is kept and known of them."""
+    """Show a user: state, tier, language, credits, channels, referral code, and how much Hermes stores about them."""
     data = _read(config, who)
     live = [fact for fact in data.memory.facts if fact.superseded_at is None]
     counts = {"facts": len(live), "superseded": len(data.memory.facts) - len(live), "dreams": len(data.memory.dreams)}
@@ -257,12 +261,12 @@ def show(who: Who, *, is_json: Json = False, config: Config = None) -> None:
 @users.command("list")
 def list_(
     *,
-    state: Annotated[UserState | None, typer.Option(help="Only who is in this state.", show_default="all but deleted")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, the newest first.")] = 50,
+    state: Annotated[UserState | None, typer.Option(help="Only users in this state.", show_default="all but deleted")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many users to show.")] = 50,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """List users, the newest first, with where they write from."""
+    """List users, the newest first, with the channels that they write from."""
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[UserChannel]]]:
         found = await hermes.adapters.people.list(tx, state=state, limit=limit)
@@ -273,20 +277,20 @@ def list_(
         typer.echo(json.dumps([{**about_user(user), "channels": [str(each) for each in channels.get(user.id, ())]} for user in found]))
         return
     if not found:
-        typer.echo("There is nobody; sign somebody up: hermes users create")
+        typer.echo("There is no user; sign one up: hermes users create")
         return
     print_users(found, channels)
 
 
 @users.command()
 def memory(who: Who, *, is_json: Json = False, config: Config = None) -> None:
-    """Show all that is known of a user, with where it comes from, also what was true before; and what was dreamt of it."""
+    """Show every fact that Hermes knows about a user, with its source, also replaced facts; and the conclusions of dreams."""
     data = _read(config, who)
     if is_json:
         typer.echo(json.dumps({"id": str(data.user.id), **memory_as_json(data.memory)}, ensure_ascii=False))
         return
     if not data.memory.facts and not data.memory.dreams:
-        typer.echo(f"Nothing is known of {data.user.id}.")
+        typer.echo(f"Hermes knows nothing about {data.user.id}.")
         return
     print_memory(data.memory)
 
@@ -295,16 +299,16 @@ def memory(who: Who, *, is_json: Json = False, config: Config = None) -> None:
 def forget(
     who: Who,
     *,
-    is_sure: Annotated[bool, typer.Option("--yes", help="Do it. It cannot be undone.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Really erase the user. You cannot undo it.")] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Delete a user for good: their key, channels, facts, bookings; what was sealed with the key can never be read again.
+    """Erase a user for good: their data key, channels, facts and bookings. Without the key, their messages can never be read again.
 
-    What was paid stays in the ledger, under a number that names nobody. A running server notices within half a minute."""
+    The ledger keeps what was paid, under a number that identifies no user. A running server notices within half a minute."""
 
     async def end(hermes: Hermes) -> tuple[User, UserDataCounts]:
-        # Nothing of theirs is opened: also what is damaged can be forgotten.
+        # This opens nothing of the user's sealed data, so damaged data can be erased too.
         async with hermes.database.begin() as tx:
             user = await _find_present_user(tx, hermes, who)
             kept = await hermes.adapters.people.count_data(tx, user.id)
@@ -315,22 +319,22 @@ def forget(
     user, kept = _run(with_hermes(config, end))
     what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), count_phrase(kept.bookings, "booking")))
     if not is_sure:
-        fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is gone for good with: hermes users forget {who} --yes")
+        fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is erased for good with: hermes users forget {who} --yes")
     if is_json:
         typer.echo(json.dumps({"id": str(user.id), "state": UserState.DELETED, "forgotten": asdict(kept)}))
         return
-    typer.echo(f"{user.id} is forgotten: {what}.")
+    typer.echo(f"{user.id} is erased: {what}.")
 
 
 def signup_of(hermes: Hermes) -> Signup:
-    """How people are signed up and activated here."""
+    """Return the signup with the grants of the settings."""
     given = hermes.settings.credits
     people, ledger = hermes.adapters.people, hermes.adapters.credits
     return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
 
 
 def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
-    """Do something in one transaction: all of it happens, or nothing."""
+    """Call `act` in one transaction: all its changes are stored, or none."""
 
     async def whole(hermes: Hermes) -> T:
         async with hermes.database.begin() as tx:
@@ -349,21 +353,21 @@ def _read(config: Path | None, who: str) -> MyData:
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
-    """As `run`; what somebody asked for and cannot have is bad input too."""
+    """Like `run`. An erased user, a taken channel and a refused referral are bad input too."""
 
-    async def told() -> T:
+    async def main_or_fail() -> T:
         try:
             return await main
         except UserErased:
-            fail("this user was deleted; nothing is left of them")
+            fail("this user was erased; Hermes has no data about them")
         except (ChannelTaken, ReferralRefused) as error:
             fail(str(error))
 
-    return run(told())
+    return run(main_or_fail())
 
 
 async def _find_present_user(tx: Transaction, hermes: Hermes, who: str) -> User:
-    """Find a user who was not deleted."""
+    """Find a user. Raises UserErased if the user was erased."""
     user = await find_user(tx, hermes.adapters.people, who)
     if user.state is UserState.DELETED:
         raise UserErased
@@ -378,5 +382,5 @@ def _check_language(code: str) -> str:
 
 def _check_text(name: str) -> str:
     if not PRINTABLE_TEXT.fullmatch(name):
-        fail(f"{name!r} is no name; expected text on one line")
+        fail(f"{name!r} is not a name; expected text on one line")
     return name

@@ -1,4 +1,4 @@
-"""How `hermes users` shows people: as tables for those who read, as JSON for programs."""
+"""How `hermes users` shows users: as tables for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
 
 
 def print_user(data: MyData, known: Mapping[str, int]) -> None:
-    """Everything about one user, a line each; of what is known, how much."""
+    """Print everything about one user, one line each. Of the facts it prints only how many there are."""
     user, kept = data.user, data.kept
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in (
@@ -32,7 +32,7 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
         ("credits", f"{data.balance.available} available, {data.balance.reserved} reserved"),
         ("channels", "\n".join(one_line(str(each)) for each in data.channels) or "none; link one: hermes users link"),
         ("referral code", user.referral_code),
-        ("referred by", str(user.referred_by or "nobody")),
+        ("referred by", str(user.referred_by or "no user")),
         ("trains", "yes" if user.trains else "no"),
         ("since", f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""),
         (
@@ -47,7 +47,7 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
 
 
 def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[UserChannel]]) -> None:
-    """A line for each user, with where they write from."""
+    """Print a line for each user, with the channels that they write from."""
     table = Table("id", "state", "tier", "language", "code", "since", "writes from", box=None, pad_edge=False)
     for user in found:
         since = f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""
@@ -57,7 +57,7 @@ def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[UserChan
 
 
 def print_memory(memory: MyMemory) -> None:
-    """A line for each fact and each line of a dream."""
+    """Print a line for each fact and for each line of a dream."""
     table = Table("since", "key", "what", "how", "confidence", "state", "turn", "id", box=None, pad_edge=False)
     for fact in memory.facts:
         source = str(fact.source_turn) if fact.source_turn else ""
@@ -78,7 +78,7 @@ def print_memory(memory: MyMemory) -> None:
 
 
 def about_user(user: User, balance: Balance | None = None) -> dict[str, Any]:
-    """A user as JSON can hold them, with their credits where those were read."""
+    """Return a user as JSON values, with the credits if a balance is given."""
     about = {"id": user.id, "state": user.state, "tier": user.tier, "language": user.language, "referral_code": user.referral_code}
     known = {**about, "referred_by": user.referred_by, "created_at": user.created_at}
     if balance is not None:
@@ -99,5 +99,5 @@ def _state(fact: Fact) -> str:
 
 
 def _review(dream: Dream) -> str:
-    said = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
-    return said if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"
+    kind = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
+    return kind if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"

@@ -1,4 +1,4 @@
-"""`hermes venues`: places for the concierge, out of files, and the sample set."""
+"""`hermes venues`: import places for the concierge from files, or load the sample data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_FILE_BYTES = 200_000_000
 venues = typer.Typer(
     no_args_is_help=True,
     help="Places: import, list, sample.\n\n"
-    "    hermes venues sample                  the places, goods and foods that ship\n"
-    "    hermes venues import places.csv       columns: name, latitude, longitude, and more (sample --print)\n"
-    "    hermes venues import bali.geojson     for instance a selection of OpenStreetMap",
+    "    hermes venues sample                  the places, products and foods that come with Hermes\n"
+    "    hermes venues import places.csv       columns: name, latitude, longitude, … (all: sample --print)\n"
+    "    hermes venues import bali.geojson     for instance an extract of OpenStreetMap",
 )
 app.add_typer(venues, name="venues")
 
@@ -38,13 +38,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 @venues.command("import")
 def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.csv|FILE.geojson", help="The places. Those with a known id are brought up to date.")
+        Path, typer.Argument(metavar="FILE.csv|FILE.geojson", help="The file of places. A place whose id is known is updated.")
     ],
     *,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Bring places in from a file: all of them, or none if one makes no sense."""
+    """Import places from a file: all of them, or none if one is not valid."""
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             fail(f"{file} is larger than {MAX_FILE_BYTES // 1_000_000} MB; cut it into pieces")
@@ -68,14 +68,14 @@ def import_(
     if is_json:
         typer.echo(json.dumps({"read": len(found), "new": new, "updated": len(found) - new}))
         return
-    typer.echo(f"{len(found)} places: {new} new, {len(found) - new} brought up to date.")
+    typer.echo(f"{len(found)} places: {new} new, {len(found) - new} updated.")
 
 
 @venues.command("list")
 def list_(
     area: Annotated[str | None, typer.Argument(help="An area or a city.", show_default="everywhere")] = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many places to show.")] = 100,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -90,7 +90,7 @@ def list_(
         typer.echo(json.dumps([asdict(venue) for venue in found], ensure_ascii=False))
         return
     if not found:
-        typer.echo("There are no places here; bring some in: hermes venues import FILE, or hermes venues sample")
+        typer.echo("There are no places here; import some: hermes venues import FILE, or hermes venues sample")
         return
     table = Table("name", "category", "area", "city", "price", "hours", "tags", "id", box=None, pad_edge=False)
     for venue in found:
@@ -111,11 +111,13 @@ def list_(
 @venues.command()
 def sample(
     *,
-    is_print: Annotated[bool, typer.Option("--print", help="Print the places as CSV instead, as a pattern for your own.")] = False,
+    is_print: Annotated[
+        bool, typer.Option("--print", help="Print the sample places as CSV instead, as a template for your own file.")
+    ] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Bring in the sample set: made-up places in Bali and Jakarta, goods with prices, foods with what is in them. May be repeated."""
+    """Load the sample data: invented places in Bali and Jakarta, products with prices, foods with nutrients. You may repeat it."""
     if is_print:
         typer.echo(read_sample("venues.csv"), nl=False)
         return
@@ -128,4 +130,4 @@ def sample(
     if is_json:
         typer.echo(json.dumps(asdict(new)))
         return
-    typer.echo(f"New: {new.venues} places, {new.products} goods, {new.foods} foods. Try it: hermes venues list Canggu")
+    typer.echo(f"New: {new.venues} places, {new.products} products, {new.foods} foods. Try it: hermes venues list Canggu")

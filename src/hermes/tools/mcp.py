@@ -3,9 +3,9 @@
 async with open_servers([McpServer(name="maps", command=("maps-mcp",)), McpServer(name="crm", url="https://…/mcp")]) as servers:
     Toolbox(…, further=servers.tools)
 
-Each server has a task of its own that connects, lists its tools, keeps the connection, and connects again when it is lost; while it is away
-its tools are not there, and nobody else notices. A server's word is not trusted: its results are scanned and clamped like every other's,
-its tools carry its name in theirs, and what it does not declare as reading counts as changing something."""
+Each server has a task of its own that connects, lists its tools, keeps the connection, and connects again when it is lost. While a server
+is away, only its own tools are missing. Hermes does not trust a server: its results are scanned and cut like all others, the names of its
+tools begin with its name, and a tool that is not declared as read-only counts as changing something."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ NOT_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]+")
 MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS, MAX_SCHEMA_CHARS = 64, 600, 6_000
 MAX_PAGES = 20
 CLEANUP_S = 7.0
-"""How long it may take to take leave of a server that is a program."""
+"""How long a server that is a program may take to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """A server in the settings: a command, or an address."""
+    """A server in the settings: either a command or an address."""
 
     name: str
     command: tuple[str, ...] = ()
     """The program and its arguments."""
     url: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    """For the program, beyond the few variables that every program gets; what else this process knows stays here."""
+    """Variables for the program, beyond the few that every program gets. It gets no other variables of this process."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """For the address: authorisation, for instance."""
+    """HTTP headers for the address, for instance authorisation."""
     confirm: tuple[str, ...] = ()
-    """Tools of it, by the server's own names, that the user must agree to; `*` for all that change something."""
+    """Tools, by the server's own names, that the user must confirm; `*` for all that change something."""
 
     shared: tuple[str, ...] = ()
-    """Tools of it, by the server's own names, that read and do nothing for one person, so that rooms get them too; `*` for all that only
-    read. Only the operator can know that, so without a word all of them are for one person."""
+    """Tools, by the server's own names, that do nothing for one person, so that rooms get them too; `*` for all that only read. Only the
+    operator can know that, so by default all tools are for one person."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -65,19 +65,19 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class McpTimeouts:
-    """How long is waited for servers."""
+    """How long Hermes waits for a server."""
 
     connect_s: float = 10.0
     call_s: float = 5.0
     ping_s: float = 30.0
-    """How often a quiet connection is looked after."""
+    """How often an idle connection is checked."""
     retry_s: float = 1.0
-    longest_retry_s: float = 60.0
+    max_retry_s: float = 60.0
 
 
 @dataclass(slots=True)
 class McpConnection:
-    """One server: its tools while it is there."""
+    """The connection to one server, and its tools while it is connected."""
 
     server: McpServer
     timeouts: McpTimeouts
@@ -90,35 +90,35 @@ class McpConnection:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What it offers now; nothing while it is away."""
+        """The server's tools; none while it is away."""
         return self._served
 
     async def ready(self) -> None:
-        """Wait until its tools are known for the first time."""
+        """Wait until the first list of its tools has come."""
         await self._ready.wait()
 
     async def keep(self) -> None:
-        """Stay connected, for ever."""
+        """Stay connected until the task is cancelled; connect again after every loss."""
         wait_s = self.timeouts.retry_s
         while True:
             self._was_there = False
             try:
-                await self._connected()
-            except Exception as error:  # noqa: BLE001  # a server may fail in any way; it is said here, and tried again
+                await self._stay_connected()
+            except Exception as error:  # noqa: BLE001  # a server may fail in any way; the error is logged, and the next try follows
                 wait_s = self.timeouts.retry_s if self._was_there else wait_s
                 stop_if_cancelled()
                 log.warning("mcp_server_lost", server=self.server.name, error=first_cause(error), retries_in_s=wait_s)
-            # Jitter: the servers of a machine that comes back are not asked all at once.
+            # Jitter: when a machine comes back, its servers are not all called at the same moment.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
-            wait_s = min(wait_s * 2, self.timeouts.longest_retry_s)
+            wait_s = min(wait_s * 2, self.timeouts.max_retry_s)
 
-    async def _connected(self) -> None:
-        """Connect, list the tools, and look after the connection until it fails."""
+    async def _stay_connected(self) -> None:
+        """Connect, list the tools, and check the connection until it fails."""
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self.timeouts.connect_s):
                     client = Client(await self._transport(stack), read_timeout_seconds=self.timeouts.call_s)
-                    # Entered in this task and left in this task: the SDK's cancel scopes insist on it.
+                    # Entered in this task and left in this task: the SDK's cancel scopes require it.
                     await stack.enter_async_context(client)
                     await self._list(client)
                 self._client, self._was_there = client, True
@@ -130,7 +130,7 @@ class McpConnection:
                         async with asyncio.timeout(self.timeouts.ping_s):
                             await self._doubt.wait()
                     async with asyncio.timeout(self.timeouts.call_s):
-                        await self._list(client)  # a sign of life, and what is new
+                        await self._list(client)  # shows that the server lives, and brings new tools
                     stop_if_cancelled()
             finally:
                 self._client, self._served = None, ()
@@ -195,7 +195,7 @@ class McpConnection:
         try:
             result = await client.call_tool(name, dict(arguments), read_timeout_seconds=self.timeouts.call_s)
         except MCPError as error:
-            self._doubt.set()  # it may have refused this one call, or be gone; a look will tell
+            self._doubt.set()  # the server may have refused this one call, or be gone; the next check will show
             raise ToolProblem(f"{self.server.name} did not answer as it should: {clean_text(str(error))[:200]}") from None
         except (OSError, RuntimeError):
             self._doubt.set()
@@ -208,7 +208,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class McpServers:
-    """The tools of all servers that are there."""
+    """The tools of all connected servers."""
 
     connections: Sequence[McpConnection]
 
@@ -217,7 +217,7 @@ class McpServers:
         return list({tool.name: tool for connection in reversed(self.connections) for tool in reversed(connection.tools)}.values())[::-1]
 
     async def ready(self, *, within_s: float) -> None:
-        """Wait for the first lists, but no longer than this; whoever is late comes when they come."""
+        """Wait for the first tool lists, but no longer than `within_s`; the tools of a late server are added when it connects."""
         waiting = [asyncio.ensure_future(connection.ready()) for connection in self.connections]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=within_s)
@@ -227,7 +227,7 @@ class McpServers:
 
 @asynccontextmanager
 async def open_servers(servers: Sequence[McpServer], *, timeouts: McpTimeouts | None = None) -> AsyncIterator[McpServers]:
-    """Hold connections to servers as long as the block lasts. None of them can fail it: a server that is away is tried again."""
+    """Keep connections to servers as long as the block lasts. A server that fails does not end the block: it is tried again."""
     names = [server.name for server in servers]
     if len(set(names)) != len(names):
         raise ValueError(f"two MCP servers have the same name: {', '.join(sorted(names))}")
@@ -237,12 +237,12 @@ async def open_servers(servers: Sequence[McpServer], *, timeouts: McpTimeouts | 
         try:
             yield McpServers(connections)
         finally:
-            # A program that does not end when its input does is told to, and then killed; the SDK takes its time for each.
+            # The SDK closes a program's input, then terminates it, then kills it, and waits after each step.
             await end_tasks(*tasks, cleanup_s=CLEANUP_S, max_s=2 * CLEANUP_S)
 
 
 async def list_all_tools(client: Client) -> list[ServedTool]:
-    """All pages of a server's list."""
+    """Return the tools of all pages of a server's list, MAX_PAGES at most."""
     tools: list[ServedTool] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -255,7 +255,7 @@ async def list_all_tools(client: Client) -> list[ServedTool]:
 
 
 def fits_in_prompt(tool: ServedTool, server: str) -> bool:
-    """Whether a tool's description can be put into a prompt."""
+    """Whether a tool's schema is short enough for a prompt. Logs a tool that is left out."""
     size = len(json.dumps(tool.input_schema))
     if size > MAX_SCHEMA_CHARS:
         log.warning("mcp_tool_left_out", server=server, tool=tool.name, schema_characters=size)
@@ -263,7 +263,7 @@ def fits_in_prompt(tool: ServedTool, server: str) -> bool:
 
 
 def result_text(result: CallToolResult) -> str:
-    """The text of a result; what is no text is named."""
+    """Return the text of a result. A part that is not text is replaced by its type."""
     parts = [block.text if block.type == "text" else f"({block.type})" for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
@@ -271,7 +271,7 @@ def result_text(result: CallToolResult) -> str:
 
 
 def first_cause(error: BaseException) -> str:
-    """The first cause of an error, on one line; the SDK raises groups."""
+    """Return the first error of an exception group, on one line: the SDK raises groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return clean_text(f"{type(error).__name__}: {error}")[:200]

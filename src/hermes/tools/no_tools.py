@@ -1,4 +1,4 @@
-"""No tools: the port `Tools` for whoever runs Hermes without any."""
+"""The port `Tools` for a Hermes without tools."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a tool takes: a JSON schema out of a function's signature, and arguments read against it.
+"""The parameters of a tool: a JSON schema from a function's signature, and the reading of arguments against it.
 
-    async def book(desk: Desk, errand: Errand, *, day: Annotated[date, "The day."], people: Annotated[int, "How many.", Between(1, 50)] = 2)
+    async def book(concierge: Concierge, context: ToolContext, *, day: Annotated[date, "The day."], people: Annotated[int, "How many."] = 2)
 
-What stands before the star is given by Hermes; what comes after it is asked of the model. Known kinds: str, int, float, bool, date, time,
-datetime, Literal, `X | None`, `list[X]`, and frozen dataclasses of these. Reading is kind where the meaning is clear ("4" is a number, a
-text that is too long is cut, keys that nobody asked for are dropped); else it raises BadArguments with one line that a model can act on."""
+Hermes gives the arguments before the star; the model gives those after it. Known kinds: str, int, float, bool, date, time,
+datetime, Literal, `X | None`, `list[X]`, and frozen dataclasses of these. Reading is tolerant where the meaning is clear ("4" is a
+number, a text that is too long is cut, unknown keys are dropped); else it raises BadArguments with one line that a model can act on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 MAX_TEXT_CHARS = 300
 MAX_ITEMS = 20
 MAX_ARGUMENTS_CHARS = 20_000
-"""The longest argument text that is looked at; a model that writes more has lost its way."""
+"""The longest argument text that is parsed; a model that writes more is in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The smallest and the largest number that make sense."""
+    """The smallest and the largest valid number."""
 
     low: float
     high: float
@@ -34,22 +34,22 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """How long a text, or how many items in a list, are kept."""
+    """The greatest length of a text or a list; the rest is cut off."""
 
     length: int
 
 
 class BadArguments(Exception):
-    """The arguments do not make sense."""
+    """The arguments are not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueShape:
-    """One kind of value: how it is described to a model, and how it is read."""
+    """One kind of value: its JSON schema for the model, and its reader."""
 
     schema: Mapping[str, Any]
     read: Callable[[str, Any], Any]
-    """From a name, for the error, and a JSON value to what the function takes."""
+    """Turns a JSON value into the function's argument. The name is for the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Parameters:
         return {**schema, "required": required} if required else schema
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the function takes; raise BadArguments. What is absent or null is left to the function's default."""
+        """Return the function's arguments. Raises BadArguments. An argument that is absent or null gets the function's default."""
         values = {each.name: each.shape.read(each.name, given[each.name]) for each in self.each if given.get(each.name) is not None}
         missing = [each.name for each in self.each if each.is_required and each.name not in values]
         if missing:
@@ -86,12 +86,12 @@ class Parameters:
 def parameters_of(function: Callable[..., Any]) -> Parameters:
     """Read a signature: everything after the star is a parameter. Raises TypeError for a kind that is not known."""
     hints = get_type_hints(function, include_extras=True)
-    asked = [each for each in inspect.signature(function).parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    return Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is inspect.Parameter.empty) for each in asked))
+    keywords = [each for each in inspect.signature(function).parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    return Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is inspect.Parameter.empty) for each in keywords))
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
-    """Read what a model wrote as arguments. An empty text is no arguments. Raises BadArguments."""
+    """Parse the arguments that a model wrote. An empty text means no arguments. Raises BadArguments."""
     if len(arguments) > MAX_ARGUMENTS_CHARS:
         raise BadArguments(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
     try:
@@ -122,16 +122,16 @@ def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
         [some] = [each for each in inner if each is not types.NoneType]  # one kind or nothing; a union of kinds has no clear reading
         return shape_with(some, notes)
     bounds = next((note for note in notes if isinstance(note, Between)), None)
-    most = next((note.length for note in notes if isinstance(note, AtMost)), None)
+    at_most = next((note.length for note in notes if isinstance(note, AtMost)), None)
     match origin or hint:
         case _ if origin is Literal:
             shape = choice_shape(inner)
         case _ if origin is list:
-            shape = list_shape(shape_of(inner[0]), most or MAX_ITEMS)
+            shape = list_shape(shape_of(inner[0]), at_most or MAX_ITEMS)
         case _ if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             shape = object_shape(hint)
         case _ if hint is str:
-            shape = text_shape(most or MAX_TEXT_CHARS)
+            shape = text_shape(at_most or MAX_TEXT_CHARS)
         case _ if hint is int or hint is float:
             shape = number_shape(hint, bounds)
         case _ if hint in PLAIN_SHAPES:
@@ -141,17 +141,17 @@ def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
     return shape
 
 
-def text_shape(most: int) -> ValueShape:
+def text_shape(max_chars: int) -> ValueShape:
     def read(name: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise BadArguments(f"{name} must be a text")
-        return clean_text(str(value))[:most].strip()
+        return clean_text(str(value))[:max_chars].strip()
 
     return ValueShape({"type": "string"}, read)
 
 
 def clean_text(value: str) -> str:
-    """A text on one line, without what no keyboard writes and no database takes."""
+    """Return a text on one line, without control characters: no keyboard types them, and no database stores them."""
     kept = "".join(" " if character.isspace() else character for character in value if character.isprintable() or character.isspace())
     return " ".join(kept.split())
 
@@ -186,16 +186,16 @@ def choice_shape(options: tuple[Any, ...]) -> ValueShape:
     return ValueShape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
 
 
-def list_shape(item: ValueShape, most: int) -> ValueShape:
+def list_shape(item: ValueShape, max_items: int) -> ValueShape:
     def read(name: str, value: Any) -> list[Any]:
         values = value if isinstance(value, list) else [value]
-        return [item.read(name, each) for each in values[:most] if each is not None]
+        return [item.read(name, each) for each in values[:max_items] if each is not None]
 
     return ValueShape({"type": "array", "items": dict(item.schema)}, read)
 
 
 def object_shape(kind: type[Any]) -> ValueShape:
-    """A dataclass, field by field. A plain text stands for one whose first field it is."""
+    """The shape of a dataclass, field by field. A plain text is read as its first field."""
     hints = get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)
     inner = Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is dataclasses.MISSING) for each in fields))

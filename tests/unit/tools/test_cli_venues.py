@@ -37,7 +37,7 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 def test_the_sample_set_is_brought_in_and_listed(run: Run) -> None:
     first = run("venues", "sample")
     assert (first.exit_code, first.stderr) == (0, "")
-    assert first.stdout == "New: 62 places, 60 goods, 152 foods. Try it: hermes venues list Canggu\n"
+    assert first.stdout == "New: 62 places, 60 products, 152 foods. Try it: hermes venues list Canggu\n"
     assert json.loads(run("venues", "sample", "--json").stdout) == {"venues": 0, "products": 0, "foods": 0}
     found = json.loads(run("venues", "list", "canggu", "--json").stdout)
     assert len(found) == 15
@@ -46,7 +46,7 @@ def test_the_sample_set_is_brought_in_and_listed(run: Run) -> None:
 
 def test_a_file_is_brought_in_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
     (tmp_path / "good.csv").write_text("name,latitude,longitude,area\nPho,-8.65,115.13,Canggu\nBun,-8.66,115.14,Canggu\n")
-    assert run("venues", "import", "good.csv").stdout == "2 places: 2 new, 0 brought up to date.\n"
+    assert run("venues", "import", "good.csv").stdout == "2 places: 2 new, 0 updated.\n"
     assert json.loads(run("venues", "import", "good.csv", "--json").stdout) == {"read": 2, "new": 0, "updated": 2}
     (tmp_path / "bad.csv").write_text("name,latitude,longitude\nTea,1,2\nHot,here,2\n")
     bad = run("venues", "import", "bad.csv")
@@ -66,4 +66,4 @@ def test_geojson_is_brought_in_too(run: Run, tmp_path: Path) -> None:
 def test_the_sample_shows_the_columns(run: Run) -> None:
     printed = run("venues", "sample", "--print").stdout
     assert printed.startswith("id,name,category,area,city,latitude,longitude,timezone,hours,price_level,tags,about,address,phone,url\n")
-    assert run("venues", "list").stdout == "There are no places here; bring some in: hermes venues import FILE, or hermes venues sample\n"
+    assert run("venues", "list").stdout == "There are no places here; import some: hermes venues import FILE, or hermes venues sample\n"

@@ -28,13 +28,13 @@ class Shop:
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def look(shop: Shop, errand: ToolContext, *, what: Annotated[str, "What."] = "shelf") -> str:
+async def look(shop: Shop, context: ToolContext, *, what: Annotated[str, "What."] = "shelf") -> str:
     """Look at something."""
     return f"saw {what}"
 
 
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
-async def put(shop: Shop, errand: ToolContext, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
+async def put(shop: Shop, context: ToolContext, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
     """Put something."""
     shop.done.append(f"{count} {what}")
     if what == "nothing":
@@ -43,32 +43,32 @@ async def put(shop: Shop, errand: ToolContext, *, what: str, count: Annotated[in
 
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
-async def order(shop: Shop, errand: ToolContext, *, what: str) -> Offer:
+async def order(shop: Shop, context: ToolContext, *, what: str) -> Offer:
     """Order something."""
     return Offer(f"{what} for 5", {"what": what, "price": 5})
 
 
 @order.confirmed
-async def _order(shop: Shop, errand: ToolContext, terms: Mapping[str, Any]) -> str:
-    shop.done.append(f"ordered {terms['what']} for {terms['price']} under {errand.key}")
+async def _order(shop: Shop, context: ToolContext, terms: Mapping[str, Any]) -> str:
+    shop.done.append(f"ordered {terms['what']} for {terms['price']} under {context.key}")
     return f"ordered {terms['what']}"
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def hang(shop: Shop, errand: ToolContext) -> str:
+async def hang(shop: Shop, context: ToolContext) -> str:
     """Never end."""
     await asyncio.Event().wait()
     return ""
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def break_(shop: Shop, errand: ToolContext, *, store: bool = False) -> str:
+async def break_(shop: Shop, context: ToolContext, *, store: bool = False) -> str:
     """Break."""
     raise StoreUnavailable if store else ZeroDivisionError("the secret of the user")
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def shout(shop: Shop, errand: ToolContext, *, text: str) -> str:
+async def shout(shop: Shop, context: ToolContext, *, text: str) -> str:
     """Say it in lines."""
     return text.replace("/", "\n")
 
@@ -92,7 +92,7 @@ def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryT
         scan=orders_about,
         further=lambda: further,
         timeout_s=timeout_s,
-        longest=100,
+        max_result_chars=100,
     )
 
 
@@ -131,7 +131,7 @@ async def test_bad_arguments_change_nothing_and_may_be_mended() -> None:
 
 async def test_what_spends_is_offered_first_and_done_on_those_terms_after_the_next_message() -> None:
     shop, user = Shop(), somebody()
-    tools = replace(toolbox(shop), longest=1_000)
+    tools = replace(toolbox(shop), max_result_chars=1_000)
     offer, is_error = await ask(tools, user, "order", what="lamp")
     assert not is_error
     assert offer.startswith("lamp for 5\nNothing is ordered yet.")
@@ -189,7 +189,7 @@ def foreign(shop: Shop, effect: ToolEffect = ToolEffect.WRITES) -> Tool:
     """A tool beyond our transactions, which fails on cue."""
     made = put.of(shop)
 
-    async def run(errand: ToolContext, arguments: Mapping[str, Any]) -> str:
+    async def run(context: ToolContext, arguments: Mapping[str, Any]) -> str:
         shop.done.append(f"outside {arguments['what']}")
         if arguments["what"] == "bomb":
             raise ZeroDivisionError
@@ -197,7 +197,7 @@ def foreign(shop: Shop, effect: ToolEffect = ToolEffect.WRITES) -> Tool:
             raise ToolProblem("not today")
         return f"did {arguments['what']}"
 
-    async def prepare(errand: ToolContext, arguments: Mapping[str, Any]) -> Offer:
+    async def prepare(context: ToolContext, arguments: Mapping[str, Any]) -> Offer:
         return Offer("would do it", arguments)
 
     return replace(made, name="far", effect=effect, run=run, is_foreign=True, prepare=prepare if effect is ToolEffect.SPENDS else None)
@@ -205,7 +205,7 @@ def foreign(shop: Shop, effect: ToolEffect = ToolEffect.WRITES) -> Tool:
 
 async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() -> None:
     shop, user = Shop(), somebody()
-    tools = replace(toolbox(shop, foreign(shop)), longest=1_000)
+    tools = replace(toolbox(shop, foreign(shop)), max_result_chars=1_000)
     assert await ask(tools, user, "far", what="it") == ("did it", False)
     assert await ask(tools, user, "far", what="it") == ("did it", False)
     assert await ask(tools, user, "far", 1, what="refused") == ("Error: not today", True)
@@ -217,7 +217,7 @@ async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() ->
 
 async def test_a_foreign_tool_can_ask_for_confirmation_too() -> None:
     shop, user = Shop(), somebody()
-    tools = replace(toolbox(shop, foreign(shop, ToolEffect.SPENDS)), longest=1_000)
+    tools = replace(toolbox(shop, foreign(shop, ToolEffect.SPENDS)), max_result_chars=1_000)
     assert (await ask(tools, user, "far", what="it"))[0].startswith("would do it\nNothing is ordered yet")
     assert shop.done == []
     assert await ask(tools, later(user), "far", confirmation_code="CODE01") == ("did it", False)
@@ -242,7 +242,7 @@ def test_a_message_gets_our_tools_in_their_order_and_then_the_others() -> None:
 
 def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
     @tool(ToolEffect.SPENDS, ToolReach.PERSON)
-    async def buy(shop: Shop, errand: ToolContext) -> Offer:
+    async def buy(shop: Shop, context: ToolContext) -> Offer:
         """Buy."""
         return Offer("", {})
 
@@ -251,7 +251,7 @@ def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
     with pytest.raises(TypeError, match="docstring"):
 
         @tool(ToolEffect.READS, ToolReach.PERSON)
-        async def silent(shop: Shop, errand: ToolContext) -> str:
+        async def silent(shop: Shop, context: ToolContext) -> str:
             return ""
 
 
@@ -277,7 +277,7 @@ async def test_no_more_of_a_result_is_looked_at_than_a_model_is_shown() -> None:
 
 
 @tool(ToolEffect.READS, ToolReach.ROOM)
-async def read_aloud(shop: Shop, errand: ToolContext) -> str:
+async def read_aloud(shop: Shop, context: ToolContext) -> str:
     """Read what hangs on the wall."""
     return "no smoking"
 
@@ -285,7 +285,7 @@ async def read_aloud(shop: Shop, errand: ToolContext) -> str:
 async def test_in_a_room_only_tools_that_are_for_a_room_are_offered_and_run() -> None:
     shop = Shop()
     whole = toolbox(shop, read_aloud.of(shop), replace(put.of(shop), name="put_elsewhere", is_foreign=True))
-    room = replace(whole.for_room(), longest=1_000)
+    room = replace(whole.for_room(), max_result_chars=1_000)
     gated = room.gate("anything", language="en", warm=None, has_tool_history=True)
     assert [schema["function"]["name"] for schema in gated.schemas] == ["read_aloud"]
     assert await ask(room, somebody(), "read_aloud") == ("no smoking", False)
@@ -304,7 +304,7 @@ def test_a_tool_that_changes_something_is_for_one_person() -> None:
         with pytest.raises(TypeError, match="for one person"):
 
             @tool(effect, ToolReach.ROOM)
-            async def paint(shop: Shop, errand: ToolContext) -> str:
+            async def paint(shop: Shop, context: ToolContext) -> str:
                 """Paint the wall."""
                 return ""
 

@@ -18,7 +18,7 @@ class Guest:
 
 async def book(
     desk: object,
-    errand: object,
+    context: object,
     *,
     day: Annotated[date, "The day."],
     at: time = time(19),
@@ -125,7 +125,7 @@ def test_no_arguments_are_an_empty_object() -> None:
 
 
 def test_a_kind_that_is_not_known_is_a_fault_of_the_program() -> None:
-    async def bad(desk: object, errand: object, *, what: bytes) -> None: ...
+    async def bad(desk: object, context: object, *, what: bytes) -> None: ...
 
     with pytest.raises(TypeError, match="bytes"):
         parameters_of(bad)

@@ -79,7 +79,7 @@ def test_an_engine_that_is_not_installed_says_how_to_get_it(engine: str, folder:
 @pytest.mark.parametrize("words", [("--workers", 2), ("--engine", "daft")])
 def test_what_comes_out_of_the_store_is_exported_in_one_process(words: tuple[object, ...], folder: Path) -> None:
     code, _, said = run("--stored", "--out", "out", *words)
-    assert (code, said.startswith("hermes: sessions out of the store are exported in one process; write them with --save-graphs")) == (
+    assert (code, said.startswith("hermes: sessions from the store are exported in one process; write them with --save-graphs")) == (
         2,
         True,
     )
@@ -91,7 +91,7 @@ def test_a_worker_that_is_killed_is_one_line_and_leaves_nothing_behind(folder: P
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
         os.kill(worker_of(command.pid), signal.SIGKILL)
         _, said = command.communicate(timeout=60)
-    assert said.splitlines()[-1:] == ["hermes: a worker process was killed, perhaps for want of memory; try fewer --workers"]
+    assert said.splitlines()[-1:] == ["hermes: a worker process was killed, perhaps because memory ran out; try fewer --workers"]
     assert (command.returncode, sorted(path.name for path in folder.iterdir())) == (1, ["few", "many"])
 
 

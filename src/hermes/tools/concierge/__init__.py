@@ -1,4 +1,4 @@
-"""The concierge pack: eighteen tools in a fixed order, so that a prompt that holds them is the same bytes every time."""
+"""The concierge pack: eighteen tools in a fixed order, so that a prompt with them has the same bytes every time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PACK: Sequence[UnboundTool[Concierge]] = (
 
 
 def concierge_tools(concierge: Concierge) -> list[Tool]:
-    """The eighteen tools, working on these services."""
+    """Return the eighteen tools, bound to these services."""
     return [recipe.of(concierge) for recipe in PACK]
 
 

@@ -1,4 +1,4 @@
-"""Tables and treatments: booked when the user has agreed, looked up, cancelled, rated."""
+"""Tools that book tables and treatments when the user has agreed, and look up, cancel and rate bookings."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, T
 
 MAX_AHEAD = timedelta(days=366)
 MIN_HABIT_TIMES = 3
-"""How often something must have been booked to count as a habit."""
+"""How many bookings must share a value before it counts as a habit."""
 MAX_HABIT_BOOKINGS = 10
-"""The bookings that habits are read from."""
+"""How many of the latest bookings habits are read from."""
 Code = Annotated[str, "The booking's code.", AtMost(12)]
 
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def create_booking(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     venue: Annotated[str, "Name or [id] from venue_search."],
     day: Annotated[date, "YYYY-MM-DD."],
@@ -35,9 +35,9 @@ async def create_booking(
     note: Annotated[str, "Wishes for the venue.", AtMost(200)] = "",
 ) -> Offer:
     """Book a table or a treatment. The first call only makes an offer, for the user to confirm."""
-    place = await find_venue(concierge, errand, venue)
+    place = await find_venue(concierge, context, venue)
     when = datetime.combine(day, at.replace(tzinfo=None), zone_named(place.timezone))
-    now = errand.user.now
+    now = context.user.now
     if when <= now:
         raise ToolProblem(f"{format_time(when)} is in the past; it is {format_time(now.astimezone(when.tzinfo))} there now")
     if when - now > MAX_AHEAD:
@@ -50,45 +50,45 @@ async def create_booking(
 
 
 @create_booking.confirmed
-async def _book(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
-    place = await find_venue(concierge, errand, terms["venue"])
+async def _book(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
+    place = await find_venue(concierge, context, terms["venue"])
     at = datetime.fromisoformat(terms["at"]).astimezone(zone_named(place.timezone))
-    if at <= errand.user.now:
+    if at <= context.user.now:
         raise ToolProblem("the time of this offer has passed; offer another one")
     booking = await concierge.bookings.add(
-        errand.tx, errand.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
+        context.tx, context.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
     )
-    await record_habits(concierge, errand)
+    await record_habits(concierge, context)
     call = f" Phone of the venue: {place.phone}." if place.phone else ""
     return f"Booking requested: {booking_line(booking)}. The venue has not confirmed yet.{call}"
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def check_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
+async def check_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> str:
     """Say how a booking stands."""
-    return booking_line(await find_booking(concierge, errand, code))
+    return booking_line(await find_booking(concierge, context, code))
 
 
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
-async def cancel_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
+async def cancel_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> str:
     """Cancel a booking, after the user said so."""
-    booking = await find_booking(concierge, errand, code)
+    booking = await find_booking(concierge, context, code)
     if booking.state is BookingState.CANCELLED:
         return f"It was cancelled before: {booking_line(booking)}"
-    if booking.at <= errand.user.now:
+    if booking.at <= context.user.now:
         raise ToolProblem(f"{format_time(booking.at)} has passed, so there is nothing to cancel")
-    cancelled = await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED)
-    await record_habits(concierge, errand)
+    cancelled = await concierge.bookings.settle(context.tx, context.user.user_id, booking.code, BookingState.CANCELLED)
+    await record_habits(concierge, context)
     return f"Cancelled: {booking_line(cancelled)}"
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_user_bookings(
-    concierge: Concierge, errand: ToolContext, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
+    concierge: Concierge, context: ToolContext, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
 ) -> str:
     """List the user's bookings with their codes."""
-    since = errand.user.now if which == "upcoming" else None
-    found = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
+    since = context.user.now if which == "upcoming" else None
+    found = await concierge.bookings.of(context.tx, context.user.user_id, since=since)
     bookings = [booking for booking in found if since is None or booking.state is not BookingState.CANCELLED]
     return "\n".join(f"- {booking_line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
 
@@ -96,47 +96,47 @@ async def get_user_bookings(
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def rate_booking(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     code: Code,
     rating: Annotated[int, "1 bad to 5 great.", Between(1, 5)],
     comment: Annotated[str, "What the user said about it.", AtMost(200)] = "",
 ) -> str:
     """Keep how the user liked a visit."""
-    booking = await find_booking(concierge, errand, code)
-    if booking.at > errand.user.now:
+    booking = await find_booking(concierge, context, code)
+    if booking.at > context.user.now:
         raise ToolProblem(f"this booking is for {format_time(booking.at)}, which is still to come")
-    rated = await concierge.bookings.rate(errand.tx, errand.user.user_id, booking.code, rating, comment)
+    rated = await concierge.bookings.rate(context.tx, context.user.user_id, booking.code, rating, comment)
     return f"Rated {rating}/5: {rated.venue.name}."
 
 
-async def find_venue(concierge: Concierge, errand: ToolContext, name: str) -> Venue:
-    """The place that is meant. Raises ToolProblem when it is not clear which."""
-    wanted = name.strip(" []")
-    found = await concierge.venues.find_by_name(errand.tx, wanted)
-    exact = [venue for venue in found if wanted.casefold() in {venue.id.casefold(), venue.name.casefold()}]
+async def find_venue(concierge: Concierge, context: ToolContext, name: str) -> Venue:
+    """Return the venue with this name or id. Raises ToolProblem if none or several fit."""
+    key = name.strip(" []")
+    found = await concierge.venues.find_by_name(context.tx, key)
+    exact = [venue for venue in found if key.casefold() in {venue.id.casefold(), venue.name.casefold()}]
     if len(exact) == 1 or len(found) == 1:
         return (exact or list(found))[0]
     if not found:
-        raise ToolProblem(f"there is no venue {wanted[:60]!r}; look it up with venue_search first")
+        raise ToolProblem(f"there is no venue {key[:60]!r}; look it up with venue_search first")
     raise ToolProblem(f"several venues fit: {', '.join(f'{venue.name} [{venue.id}]' for venue in found)}; use an [id]")
 
 
-async def find_booking(concierge: Concierge, errand: ToolContext, code: str) -> Booking:
+async def find_booking(concierge: Concierge, context: ToolContext, code: str) -> Booking:
     try:
-        return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
+        return await concierge.bookings.get(context.tx, context.user.user_id, code.strip(" []").upper())
     except NotFound:
         raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
 
 
-async def record_habits(concierge: Concierge, errand: ToolContext) -> None:
-    """Let what the user's bookings say be known, as part of what changed them."""
-    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, limit=MAX_HABIT_BOOKINGS)
-    await concierge.notebook.observe(errand.tx, errand.user, habits_in(bookings))
+async def record_habits(concierge: Concierge, context: ToolContext) -> None:
+    """Record the user's booking habits, in the transaction that changed a booking."""
+    bookings = await concierge.bookings.of(context.tx, context.user.user_id, limit=MAX_HABIT_BOOKINGS)
+    await concierge.notebook.observe(context.tx, context.user, habits_in(bookings))
 
 
 def habits_in(bookings: Sequence[Booking]) -> dict[str, str]:
-    """What bookings say of whoever made them: the latest one that stands, and what most of them have in common."""
+    """Return facts about the user from their bookings: the latest one that is not cancelled, and what most bookings have in common."""
     standing = [booking for booking in bookings if booking.state is not BookingState.CANCELLED]
     facts = {"last_booking": summary(last)} if (last := next(iter([*standing, *bookings]), None)) else {}
     for key, value_of in HABITS.items():
@@ -156,7 +156,7 @@ HABITS: Mapping[str, Callable[[Booking], str]] = {
 
 
 def summary(booking: Booking) -> str:
-    """A booking as it is remembered: without its code and without the user's own words."""
+    """Return a booking as Hermes remembers it: without its code and without the user's own words."""
     where = f"{booking.venue.name} in {booking.venue.area}"
     state = ", cancelled" if booking.state is BookingState.CANCELLED else ""
     return f"{where}, {format_time(booking.at)}, {people_phrase(booking.party_size)}{state}"
@@ -167,7 +167,7 @@ def people_phrase(count: int) -> str:
 
 
 def booking_line(booking: Booking) -> str:
-    """A booking on one line, its code first."""
+    """Return a booking on one line, its code first."""
     rated = f", rated {booking.rating}/5" if booking.rating else ""
     note = f", note: {booking.note}" if booking.note else ""
     where = f"{booking.venue.name} in {booking.venue.area}"

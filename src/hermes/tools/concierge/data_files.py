@@ -1,4 +1,4 @@
-"""Places, goods and foods out of files: CSV, and GeoJSON for places. A row that makes no sense is said with its line, and nothing is taken.
+"""Read places, products and foods from files: CSV, and GeoJSON for places. A bad row is reported with its line, and nothing is imported.
 
 A file of places has at least name, latitude and longitude; `hermes venues sample --print` shows every column. GeoJSON is a
 FeatureCollection whose properties have the same names, or those of OpenStreetMap (`amenity`, `opening_hours`, `addr:street`, …)."""
@@ -31,38 +31,38 @@ NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 class BadTable(Exception):
-    """A file cannot be read as what it should be; the message names the line."""
+    """A file does not have the expected format; the message names the line."""
 
 
 def read_venues(text: str, *, is_geojson: bool) -> list[Venue]:
-    """Read places out of a file's text. Raises BadTable. Places with the same id are one: the last one."""
+    """Read places from the text of a file. Raises BadTable. Of places with the same id, the last one counts."""
     rows = geojson_rows(text) if is_geojson else csv_rows(text)
     return list({venue.id: venue for venue in parse_rows(rows, venue_of)}.values())
 
 
 def sample_venues() -> list[Venue]:
-    """The places that ship."""
+    """Return the sample places."""
     return read_venues(read_sample("venues.csv"), is_geojson=False)
 
 
 def sample_products() -> list[Product]:
-    """The goods that ship."""
+    """Return the sample products."""
     return list(parse_rows(csv_rows(read_sample("products.csv")), product_of))
 
 
 def sample_foods() -> list[Food]:
-    """The foods that ship."""
+    """Return the sample foods."""
     return list(parse_rows(csv_rows(read_sample("foods.csv")), food_of))
 
 
 def read_sample(name: str) -> str:
-    """The text of a file of the sample set."""
+    """Return the text of a file of the sample data."""
     return (resources.files("hermes.tools.concierge.sample") / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class SampleCounts:
-    """How many rows of the sample set are new."""
+    """How many rows of the sample data were new."""
 
     venues: int
     products: int
@@ -72,13 +72,13 @@ class SampleCounts:
 async def load_samples(
     transactions: Transactions, venues: Venues, products: Products, nutrition: Nutrition, *, only_if_empty: bool = False
 ) -> SampleCounts:
-    """Put the sample set into the tables; those that have rows already are left alone with `only_if_empty`. May be repeated."""
+    """Put the sample data into the tables. With `only_if_empty`, a table that has rows is left alone. May be repeated."""
     async with transactions.begin() as tx:
-        wants = [not only_if_empty or not await table.count(tx) for table in (venues, products, nutrition)]
+        needs_rows = [not only_if_empty or not await table.count(tx) for table in (venues, products, nutrition)]
         return SampleCounts(
-            await venues.put(tx, sample_venues()) if wants[0] else 0,
-            await products.put(tx, sample_products()) if wants[1] else 0,
-            await nutrition.put(tx, sample_foods()) if wants[2] else 0,
+            await venues.put(tx, sample_venues()) if needs_rows[0] else 0,
+            await products.put(tx, sample_products()) if needs_rows[1] else 0,
+            await nutrition.put(tx, sample_foods()) if needs_rows[2] else 0,
         )
 
 
@@ -95,7 +95,7 @@ def csv_rows(text: str) -> Iterator[tuple[int, Row]]:
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         for row in reader:
-            # Cells without a column, and columns without a cell, are what a forgotten quote makes.
+            # A missing quote makes cells without a column, or columns without a cell.
             if None in row or None in row.values():
                 raise BadTable(
                     f"line {reader.line_num}: {len(reader.fieldnames or ())} columns are expected; is a quote or a comma missing?"
@@ -106,7 +106,7 @@ def csv_rows(text: str) -> Iterator[tuple[int, Row]]:
 
 
 def geojson_rows(text: str) -> Iterator[tuple[int, Row]]:
-    """The features of a collection, counted from 1."""
+    """Yield the features of a collection, counted from 1."""
     try:
         document = json.loads(text)
         features = document["features"]
@@ -120,7 +120,7 @@ def geojson_rows(text: str) -> Iterator[tuple[int, Row]]:
             raise BadTable(f"feature {number}: it has no point") from None
         row = {str(name).casefold(): clean_text(join_values(value)) for name, value in properties.items() if value is not None}
         row = {**{ours: row[theirs] for theirs, ours in OPENSTREETMAP.items() if row.get(theirs)}, **row}
-        if row.get("name"):  # a map has benches and bins, too
+        if row.get("name"):  # a map also has benches and bins, which have no name
             row.setdefault("id", clean_text(str(feature.get("id", ""))))
             yield number, {**row, "latitude": str(latitude), "longitude": str(longitude)}
 
@@ -147,7 +147,7 @@ def join_values(value: Any) -> str:
 
 
 def centre_of(coordinates: Any) -> tuple[float, float]:
-    """A point, or the middle of the corners of whatever shape it is."""
+    """Return the point; for any other shape, the centre of its corners."""
     if isinstance(coordinates[0], int | float):
         return float(coordinates[0]), float(coordinates[1])
     points = [centre_of(part) for part in coordinates]
@@ -210,20 +210,20 @@ def number_in(row: Row, name: str, low: float, high: float) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not low <= value <= high:  # false for what is no number, too
+    if not low <= value <= high:  # also true for NaN
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}, not {text[:40]!r}")
     return value
 
 
 def slug(text: str) -> str:
-    """An id that can be said and typed. What has no letter of the alphabet keeps its own letters."""
+    """Return an id that people can say and type. A text without Latin letters or digits keeps its own letters."""
     folded = fold(text)
     plain = NOT_SLUG.sub("-", folded).strip("-")
     return (plain or re.sub(r"\W+", "-", folded).strip("-"))[:80]
 
 
 def category_of(text: str) -> str:
-    """The word of the vocabulary for what a file calls it; the file's own word where there is none."""
+    """Return the category of the vocabulary for a file's word; the file's own word if the vocabulary has none."""
     folded = fold(text.replace("_", " "))
     plain = folded.replace(" ", "_")
     if plain in CATEGORIES:
@@ -236,7 +236,7 @@ def tag_of(text: str) -> str:
 
 
 def zone_at(at: GeoPoint) -> str:
-    """A zone for a place whose file says none: Indonesia's by longitude, elsewhere the whole hours of the sun."""
+    """Return a time zone for a place without one: in Indonesia by longitude, elsewhere the nearest whole hour by longitude."""
     if -11 <= at.latitude <= 6 and 95 <= at.longitude <= 141:
         return "Asia/Jakarta" if at.longitude < 114.4 else "Asia/Makassar" if at.longitude < 127 else "Asia/Jayapura"
     hours = round(at.longitude / 15)
@@ -244,5 +244,5 @@ def zone_at(at: GeoPoint) -> str:
 
 
 def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Pieces that are put in one transaction each."""
+    """Split items into batches of BATCH_ROWS."""
     return (items[start : start + BATCH_ROWS] for start in range(0, len(items), BATCH_ROWS))

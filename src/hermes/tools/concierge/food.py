@@ -1,4 +1,4 @@
-"""What is in food, and what a user ate."""
+"""Tools for the calories and nutrients of food, and for the user's food diary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Portion:
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def calorie_scan(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     items: Annotated[list[Portion], "What is on the plate; one usual serving where no amount is known."],
     log: Annotated[bool, "Whether the user ate it; false for a mere question."] = True,
@@ -37,10 +37,10 @@ async def calorie_scan(
     """Say the calories and nutrients of food that the user describes or photographed, and keep it in their diary."""
     if not items:
         raise ToolProblem("items is empty; name at least one food, or tell the user that none is to be seen")
-    now = errand.user.now
+    now = context.user.now
     eaten, unknown = [], []
     for item in items:
-        food = await concierge.nutrition.find(errand.tx, item.food)
+        food = await concierge.nutrition.find(context.tx, item.food)
         if food is not None:
             eaten.append(known_food(food, item, now))
         elif item.kcal is not None:
@@ -50,7 +50,7 @@ async def calorie_scan(
     if not eaten:
         raise ToolProblem(f"not in the food table: {', '.join(unknown)}; try a plainer name, or estimate and say that it is an estimate")
     if log:
-        await concierge.nutrition.log(errand.tx, errand.user.user_id, eaten)
+        await concierge.nutrition.log(context.tx, context.user.user_id, eaten)
     lines = [f"- {amount(each)}: {each.kcal:.0f} kcal" for each in eaten]
     if len(eaten) > 1 or unknown:
         lines.append(f"Together: {totals(eaten)}")
@@ -64,13 +64,13 @@ async def calorie_scan(
 
 @tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_nutrition_summary(
-    concierge: Concierge, errand: ToolContext, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
+    concierge: Concierge, context: ToolContext, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
 ) -> str:
     """Sum up what the user ate according to their diary."""
-    local = errand.user.now.astimezone(zone_named(errand.user.timezone))
+    local = context.user.now.astimezone(zone_named(context.user.timezone))
     midnight = datetime.combine(local.date(), time(), local.tzinfo)
     since = midnight - timedelta(days=DAYS[period] - 1)
-    eaten = await concierge.nutrition.meal_items(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
+    eaten = await concierge.nutrition.meal_items(context.tx, context.user.user_id, since, midnight + timedelta(days=1))
     if not eaten:
         return "The diary is empty for that time."
     days = len({each.at.astimezone(local.tzinfo).date() for each in eaten})
@@ -79,7 +79,7 @@ async def get_nutrition_summary(
 
 
 def known_food(food: Food, item: Portion, at: datetime) -> MealItem:
-    """What an amount of a food holds."""
+    """Return the nutrients of an amount of a known food."""
     grams = item.grams or food.serving_g * (item.servings or 1.0)
     share = grams / 100
     return MealItem(
@@ -95,7 +95,7 @@ def known_food(food: Food, item: Portion, at: datetime) -> MealItem:
 
 
 def estimated_food(item: Portion, kcal: float, at: datetime) -> MealItem:
-    """What somebody says of a food that the table does not have; the diary says that it was a guess."""
+    """Return the model's estimate for a food that the table does not have; the diary marks it as an estimate."""
     nothing = {"protein_g": 0.0, "fat_g": 0.0, "carbs_g": 0.0, "fibre_g": 0.0}
     return MealItem(food=f"{item.food}{ESTIMATE_SUFFIX}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
 

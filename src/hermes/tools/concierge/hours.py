@@ -1,6 +1,6 @@
-"""Opening hours in the notation of OpenStreetMap, as much of it as places write: `Mo-Fr 11:00-23:00; Sa,Su 09:00-01:00; Tu off`, `24/7`.
+"""Opening hours in the notation of OpenStreetMap, as far as places use it: `Mo-Fr 11:00-23:00; Sa,Su 09:00-01:00; Tu off`, `24/7`.
 
-A span that ends at or before its beginning ends on the next day. Months, holidays and sunrise are not understood: nothing is claimed."""
+A span that ends at or before its beginning ends on the next day. Hours with months, holidays or sunrise count as unknown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DAY_MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """When a place is open, by day of the week: spans in minutes after that day's midnight, which may go beyond it."""
+    """When a place is open, by day of the week: spans in minutes after that day's midnight. A span may end on the next day."""
 
     days: tuple[tuple[tuple[int, int], ...], ...]
 
     def is_open(self, at: datetime) -> bool:
-        """Whether it is open at a time in its own zone."""
+        """Whether the place is open at a time in its own zone."""
         return self.open_until(at) is not None
 
     def open_until(self, at: datetime) -> str | None:
-        """When it closes, as `23:00`, if it is open now; None if it is closed."""
+        """Return when the place closes, as `23:00`; None if it is closed at that time."""
         minute = at.hour * 60 + at.minute
         today, yesterday = self.days[at.weekday()], self.days[at.weekday() - 1]
         for start, end in (*today, *((start - DAY_MINUTES, end - DAY_MINUTES) for start, end in yesterday)):
@@ -35,7 +35,7 @@ class Hours:
 
 
 def parse_hours(text: str) -> Hours | None:
-    """Read opening hours; None where they are unknown or say more than is understood here."""
+    """Read opening hours; None if they are unknown or not understood."""
     plain = " ".join(text.casefold().replace("\u2013", "-").split())
     if plain == "24/7":
         return Hours((((0, DAY_MINUTES),),) * 7)
@@ -57,7 +57,7 @@ def spans_of(times: str) -> tuple[tuple[int, int], ...]:
 
 
 def days_of(text: str) -> list[int] | None:
-    """The days that a rule is for; all without a word, None for a word that is no day."""
+    """Return the days of a rule: all days if it names none; None if a word is not a day."""
     if not text.strip():
         return list(range(7))
     chosen: list[int] = []

@@ -1,4 +1,4 @@
-"""What the user told before."""
+"""Tools that remember, look up and forget what the user said about themselves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOTHING_KNOWN = "Nothing is known about that."
 
 @dataclass(slots=True)
 class OwnTransactionTool(UnboundTool[Concierge]):
-    """A tool that the executor runs without a transaction, because its service opens some of its own.
+    """A tool that the executor runs without a transaction, because its service opens its own transactions.
 
-    Inside one it would hold a connection while it waits for a second; a pool whose connections are all held so stands still."""
+    Inside a transaction it would hold one connection and wait for a second. If all connections of a pool are held so, it deadlocks."""
 
     def of(self, services: Concierge) -> Tool:
         return replace(UnboundTool.of(self, services), is_foreign=True)
@@ -30,7 +30,7 @@ def with_own_transactions(recipe: UnboundTool[Concierge]) -> OwnTransactionTool:
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def save_preference(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     key: Annotated[str, "What it is about: diet, allergies, home_area, budget_level, favorite_category, ...", AtMost(50)],
     value: Annotated[str, "The preference.", AtMost(200)],
@@ -40,7 +40,7 @@ async def save_preference(
     if not key or not value:
         raise ToolProblem("key and value must both say something")
     try:
-        change = await concierge.notebook.save(errand.user, key, value, no_longer=no_longer)
+        change = await concierge.notebook.save(context.user, key, value, no_longer=no_longer)
     except ValueError as error:
         raise ToolProblem(str(error)) from None
     if no_longer:
@@ -53,7 +53,7 @@ async def save_preference(
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def forget_memory(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     what: Annotated[str, "What to forget: a key such as allergies, or the user's words for it.", AtMost(200)] = "",
     everything: Annotated[bool, "True only if the user asks to forget all that is known about them."] = False,
@@ -61,7 +61,7 @@ async def forget_memory(
     """Forget for good what the user asks you to forget about themselves. Say what was forgotten, as the result tells it."""
     if not what.strip() and not everything:
         raise ToolProblem("say what to forget, or that it is everything")
-    erased = await concierge.notebook.forget(errand.user, "" if everything else what)
+    erased = await concierge.notebook.forget(context.user, "" if everything else what)
     if everything:
         return f"Forgotten: everything that was known, {len(erased.lines)} facts."
     if erased.lines:
@@ -71,7 +71,7 @@ async def forget_memory(
 
 @with_own_transactions
 @tool(ToolEffect.READS, ToolReach.PERSON)
-async def recall_memory(concierge: Concierge, errand: ToolContext, *, query: Annotated[str, "What to look for."]) -> str:
+async def recall_memory(concierge: Concierge, context: ToolContext, *, query: Annotated[str, "What to look for."]) -> str:
     """Look up what the user told in earlier conversations."""
-    found = await concierge.notebook.search(errand.user, query)
+    found = await concierge.notebook.search(context.user, query)
     return "\n".join(f"- {each}" for each in found[:10]) or NOTHING_KNOWN

@@ -1,6 +1,6 @@
-"""Rides, deliveries and cards with nobody connected: quotes out of the distance, the same for the same trip, and said to be estimates.
+"""Rides, deliveries and cards without a connected provider: quotes are computed from the distance, and marked as estimates.
 
-An order that nobody can take is noted, and the user is told so."""
+The same trip gets the same quote. An order is recorded as not taken, and the user is told so."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hermes.ports.concierge import Card, DrawnCard, GeoPoint, PlacedOrder, Quote
 
 EARTH_KM = 6_371.0
 ROAD_FACTOR = 1.35
-"""How much longer a road is than the straight line, on an island with few of them."""
+"""How much longer a road is than the straight line, on an island with few roads."""
 
 
 def distance_km(start: GeoPoint, end: GeoPoint) -> float:
-    """The straight line between two points on the globe."""
+    """Return the length of the straight line between two points on the globe."""
     here, there = math.radians(start.latitude), math.radians(end.latitude)
     east = math.radians(end.longitude - start.longitude)
     chord = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2
@@ -28,15 +28,15 @@ def distance_km(start: GeoPoint, end: GeoPoint) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fare:
-    """What one kind of ride costs: to start, per kilometre, and never less than."""
+    """The price of one kind of ride: the base price, the price per kilometre, and the lowest price."""
 
     base: float
     per_km: float
-    least: float
+    min_price: float
     km_per_hour: float
 
     def quote(self, service: str, provider: str, km: float, *, wait_minutes: int) -> Quote:
-        price = max(self.least, self.base + self.per_km * km)
+        price = max(self.min_price, self.base + self.per_km * km)
         minutes = wait_minutes + math.ceil(60 * km / self.km_per_hour)
         rounded = float(math.ceil(price / 1_000) * 1_000)
         return Quote(provider=provider, service=service, price=rounded, currency="IDR", minutes=minutes, km=round(km, 1), is_estimate=True)
@@ -48,13 +48,13 @@ DELIVERIES: Mapping[str, Fare] = {"courier": Fare(8_000, 2_800, 15_000, 26)}
 
 @dataclass(frozen=True, slots=True)
 class EstimatedTransport:
-    """Transport that is computed and never comes."""
+    """Transport with computed quotes. No driver ever comes."""
 
     provider: str
     fares: Mapping[str, Fare]
     wait_minutes: int
 
-    async def quotes(self, trip: Trip, *, items: str = "") -> Sequence[Quote]:  # noqa: ARG002  # a real courier asks what it carries
+    async def quotes(self, trip: Trip, *, items: str = "") -> Sequence[Quote]:  # noqa: ARG002  # a real provider asks what it carries
         km = distance_km(trip.start, trip.end) * ROAD_FACTOR
         each = (fare.quote(service, self.provider, km, wait_minutes=self.wait_minutes) for service, fare in self.fares.items())
         return sorted(each, key=lambda quote: quote.price)
@@ -65,7 +65,7 @@ class EstimatedTransport:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRides(EstimatedTransport):
-    """Rides by motorbike and by car, at fares as they are usual in Indonesia."""
+    """Rides by motorbike and by car, at the usual fares in Indonesia."""
 
     provider: str = "estimate"
     fares: Mapping[str, Fare] = field(default_factory=lambda: RIDES)
@@ -87,11 +87,11 @@ COLOURS = ("#0b7285", "#a61e4d", "#5f3dc4", "#2b8a3e", "#d9480f", "#364fc7")
 
 @dataclass(frozen=True, slots=True)
 class PlainCards:
-    """Cards as text in a frame, and the same as a small SVG picture. The colour follows the occasion."""
+    """Cards as text in a frame, and as a small SVG image. The occasion decides the colour."""
 
     name: str = "plain"
 
-    async def draw(self, card: Card, *, key: str) -> DrawnCard:  # noqa: ARG002  # the same card is the same drawing anyway
+    async def draw(self, card: Card, *, key: str) -> DrawnCard:  # noqa: ARG002  # the same card always gives the same drawing
         lines = [card.title, "", *textwrap.wrap(card.message, WIDTH - 4), *(["", f"— {card.sender}"] if card.sender else [])]
         frame = "─" * (WIDTH - 2)
         text = "\n".join([f"┌{frame}┐", *(f"  {line}".rstrip() for line in lines), f"└{frame}┘"])

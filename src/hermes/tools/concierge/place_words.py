@@ -1,4 +1,4 @@
-"""What people call places, in sixteen languages: categories, what a place is like, and the names of areas in other scripts."""
+"""Words for places in sixteen languages: categories, tags that describe a place, and the names of areas in other scripts."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ CATEGORY_WORDS: Mapping[str, Lexicon] = {name: Lexicon([name.replace("_", " "), 
 TAG_WORDS: Mapping[str, Lexicon] = {name: Lexicon([name.replace("_", " "), *words_of(table)]) for name, table in TAGS.items()}
 AREA_WORDS: Mapping[str, Lexicon] = {name: Lexicon([name, *words_of({"": names})]) for name, names in AREA_NAMES.items()}
 FILLER_WORDS = Lexicon(words_of(PLACES["empty"]))
-"""Words that say nothing about a place."""
+"""Words that do not describe a place."""

@@ -1,4 +1,4 @@
-"""Things to buy: cheaper ones that are much alike, and prices to wait for."""
+"""Tools that find cheaper products that are much alike, and watch prices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOTHING_CHEAPER = "Nothing that is much like it costs less."
 @tool(ToolEffect.READS, ToolReach.ROOM)
 async def dupe_search(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     product: Annotated[str, "Brand and name as far as they are known, colour, material, shape."],
     kind: Annotated[str | None, "What such a thing is called, in English: lipstick, tote bag.", AtMost(60)] = None,
@@ -48,14 +48,14 @@ async def dupe_search(
 ) -> str:
     """Find cheaper products that are much like one that the user named or sent a picture of."""
     words = list(dict.fromkeys([*keywords(product), *word_forms(kind or "")]))
-    search = partial(concierge.products.search, errand.tx, words, currency=currency.upper() if currency else None, limit=40)
+    search = partial(concierge.products.search, context.tx, words, currency=currency.upper() if currency else None, limit=40)
     found = await search()
     if not found:
         return "Nothing in the catalogue is like it. Ask for the kind of product, its material or its colour."
     of_kind = [each for each in found if is_of_kind(each.product, kind)]
     original = find_original(of_kind or found, words)
     if original is not None:
-        rivals = await concierge.products.search(errand.tx, [original.category, *original.tags], limit=40)
+        rivals = await concierge.products.search(context.tx, [original.category, *original.tags], limit=40)
         dupes = [each for each in rank_dupes(rivals, original) if max_price is None or each.price <= max_price][:limit]
         heading = f"The original: {product_line(original)}\nDupes, the most alike first:"
         return list_products(heading, dupes, original.price) if dupes else f"{product_line(original)}\n{NOTHING_CHEAPER}"
@@ -63,7 +63,7 @@ async def dupe_search(
         return list_products(f"The catalogue has no {kind}. By its other words these are the nearest:", cheapest_first(found)[:3])
     if max_price is not None:
         of_kind = [each for each in await search(max_price=max_price) if is_of_kind(each.product, kind)]
-    own_price = price if currency else None  # a number alone may be of any currency
+    own_price = price if currency else None  # without a currency, a price cannot be compared
     alike = [each for each in cheapest_first(of_kind) if own_price is None or each.price < own_price][:limit]
     return list_products("Alike, the cheapest first:", alike, own_price) if alike else NOTHING_CHEAPER
 
@@ -71,23 +71,23 @@ async def dupe_search(
 @tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def set_price_watcher(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     product: Annotated[str, "Name or [id] from dupe_search."],
     target_price: Annotated[float, "Tell the user when it costs this or less.", Between(0, MAX_PRICE)],
 ) -> str:
     """Tell the user when a product's price comes down."""
-    wanted = product.strip(" []")
-    words = keywords(wanted)
-    found = await concierge.products.search(errand.tx, words, limit=40)
-    exact = [each.product for each in found if wanted.casefold() in {each.product.id.casefold(), each.product.name.casefold()}]
+    name = product.strip(" []")
+    words = keywords(name)
+    found = await concierge.products.search(context.tx, words, limit=40)
+    exact = [each.product for each in found if name.casefold() in {each.product.id.casefold(), each.product.name.casefold()}]
     meant = exact[0] if exact else find_original(found, words)
     if meant is None:
         some = ", ".join(f"{each.product.name} [{each.product.id}]" for each in found[:3])
         raise ToolProblem(f"it is not clear which product is meant; {f'use an [id] of: {some}' if some else 'dupe_search finds products'}")
     if meant.price <= target_price:
         return f"No watcher is needed: {product_line(meant)} costs no more than that already."
-    watcher = await concierge.watchers.add(errand.tx, errand.user.user_id, errand.user.turn_id, meant.id, target_price)
+    watcher = await concierge.watchers.add(context.tx, context.user.user_id, context.user.turn_id, meant.id, target_price)
     return f"Watcher {watcher.code}: {meant.brand} {meant.name}, now {money(meant.price, meant.currency)}, waits for {target_price:,.10g}."
 
 
@@ -96,7 +96,7 @@ def keywords(text: str) -> list[str]:
 
 
 def word_forms(kind: str) -> list[str]:
-    """The words of a kind, as one thing and as several: the catalogue may say either."""
+    """Return the words of a kind, singular and plural: the catalogue may use either."""
     return [form for word in keywords(kind) for form in (singular(word), f"{singular(word)}s")]
 
 
@@ -105,26 +105,26 @@ def singular(word: str) -> str:
 
 
 def is_of_kind(product: Product, kind: str | None) -> bool:
-    """Whether a product may be called that; any, where nobody says what it is called."""
+    """Whether a product is of this kind; True if no kind is given."""
     own = {singular(word) for word in WORD.findall(fold(" ".join((product.name, product.category, *product.tags))))}
     return not kind or not own.isdisjoint(singular(word) for word in keywords(kind))
 
 
 def find_original(found: Sequence[FoundProduct], words: Sequence[str]) -> Product | None:
-    """The product whose brand was said, or its name as far as that is more than the kind of thing; None where only a kind was."""
-    said = set(words)
+    """Return the product whose brand the words name, or whose name they give beyond the mere kind; None if they name only a kind."""
+    given = set(words)
     for each in found:
         product = each.product
         brand, name = (set(WORD.findall(fold(text))) for text in (product.brand, product.name))
         kind = {singular(word) for word in WORD.findall(fold(" ".join((product.category, *product.tags))))}
-        is_named = any(singular(word) not in kind for word in name & said)
-        if brand <= said or (is_named and len((brand | name) & said) >= max(2, len(brand | name) - 1)):
+        is_named = any(singular(word) not in kind for word in name & given)
+        if brand <= given or (is_named and len((brand | name) & given) >= max(2, len(brand | name) - 1)):
             return product
     return None
 
 
 def rank_dupes(rivals: Sequence[FoundProduct], original: Product) -> list[Product]:
-    """What costs less and shares a category: by shared tags, then by price."""
+    """Return cheaper products of the same category and currency: by shared tags, then by price."""
     alike = [
         each.product
         for each in rivals
@@ -137,7 +137,7 @@ def rank_dupes(rivals: Sequence[FoundProduct], original: Product) -> list[Produc
 
 
 def cheapest_first(found: Sequence[FoundProduct]) -> list[Product]:
-    """Of what fits best, the cheapest first."""
+    """Return the products with the best score, the cheapest first."""
     top = max((each.score for each in found), default=0.0)
     return sorted((each.product for each in found if each.score >= top), key=lambda product: product.price)
 
@@ -147,7 +147,7 @@ def list_products(heading: str, products: Sequence[Product], dearer: float | Non
 
 
 def product_line(product: Product, dearer: float | None = None) -> str:
-    """A product in a line; `dearer` is the price that it is less than."""
+    """Return a product on one line; `dearer` is the higher price to compare it with."""
     less = f", {100 - round(100 * product.price / dearer)}% less" if dearer else ""
     alike = f"; {', '.join(product.tags)}" if product.tags else ""
     return f"- {product.brand} {product.name} [{product.id}]: {money(product.price, product.currency)}{less} at {product.shop}{alike}"

@@ -1,4 +1,4 @@
-"""What the concierge works with, and the times of day it speaks of."""
+"""The services behind the concierge tools, and how the tools write times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes.tools.concierge.offline import EstimatedDeliveries, EstimatedRides, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concierge:
-    """The services behind the tools. What others do for us is computed here, until somebody is connected who does it."""
+    """The services behind the tools. Rides, deliveries and cards are computed here until a provider is connected."""
 
     venues: Venues
     bookings: Bookings
@@ -29,7 +29,7 @@ class Concierge:
 
 
 def zone_named(name: str) -> tzinfo:
-    """The zone of this name; UTC where there is none of it."""
+    """Return the time zone of this name; UTC if the name is unknown."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -37,5 +37,5 @@ def zone_named(name: str) -> tzinfo:
 
 
 def format_time(at: datetime) -> str:
-    """A time as people write it: `Sat 31 Jan 2026, 19:30`."""
+    """Return a time as people write it: `Sat 31 Jan 2026, 19:30`."""
     return f"{at:%a} {at.day} {at:%b %Y, %H:%M}"

@@ -1,4 +1,4 @@
-"""Rides and deliveries. What they cost is asked of a provider; what is ordered, the user has agreed to."""
+"""Tools for rides and deliveries. A provider gives the price; nothing is ordered before the user agrees."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Items = Annotated[str, "What is carried.", AtMost(200)]
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def get_ride(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     pickup: From,
     dropoff: To,
     service: Annotated[Literal["bike", "car"] | None, "Which kind, if the user said so."] = None,
 ) -> Offer:
     """Say what a ride costs and how long it takes, and order it when the user confirms."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = [quote for quote in await concierge.rides.quotes(trip) if service is None or quote.service == service]
     if not quotes:
         raise ToolProblem("no ride of that kind is to be had; try another service")
@@ -44,55 +44,55 @@ async def get_ride(
 
 
 @get_ride.confirmed
-async def _ride(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+async def _ride(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
     trip, quote = agreed_terms(terms)
-    placed = await concierge.rides.order(trip, quote, key=errand.key)
-    return await save_order(concierge, errand, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
+    placed = await concierge.rides.order(trip, quote, key=context.key)
+    return await save_order(concierge, context, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
 
 
 @tool(ToolEffect.READS, ToolReach.ROOM)
-async def get_delivery_quote(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items = "") -> str:
+async def get_delivery_quote(concierge: Concierge, context: ToolContext, *, pickup: From, dropoff: To, items: Items = "") -> str:
     """Say what it costs to have something delivered. Orders nothing."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
-        return "Nobody delivers there at the moment."
+        return "No company delivers there at the moment."
     return f"Delivery from {pickup} to {dropoff}, {quotes[0].km:.1f} km: {'; '.join(map(quote_text, quotes))}.{estimate_hint(quotes[0])}"
 
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
-async def book_delivery(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
+async def book_delivery(concierge: Concierge, context: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
     """Have something fetched and delivered. The first call only makes an offer, for the user to confirm."""
-    trip = await trip_of(concierge, errand, pickup, dropoff)
+    trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
-        raise ToolProblem("nobody delivers there at the moment")
+        raise ToolProblem("no company delivers there at the moment")
     text = f"Offer: {items}, from {pickup} to {dropoff}, {quote_text(quotes[0])}.{estimate_hint(quotes[0])}"
     return Offer(text, {"trip": trip_terms(trip), "quote": asdict(quotes[0]), "items": items})
 
 
 @book_delivery.confirmed
-async def _deliver(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+async def _deliver(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
     trip, quote = agreed_terms(terms)
-    placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=errand.key)
-    return await save_order(concierge, errand, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
+    placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=context.key)
+    return await save_order(concierge, context, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
 
 
-async def trip_of(concierge: Concierge, errand: ToolContext, pickup: str, dropoff: str) -> Trip:
-    start, end = await locate(concierge, errand, pickup), await locate(concierge, errand, dropoff)
+async def trip_of(concierge: Concierge, context: ToolContext, pickup: str, dropoff: str) -> Trip:
+    start, end = await locate(concierge, context, pickup), await locate(concierge, context, dropoff)
     km = distance_km(start, end)
     if km > MAX_TRIP_KM:
-        raise ToolProblem(f"that is {km:.0f} km, farther than anybody drives; check both places with the user")
+        raise ToolProblem(f"that is {km:.0f} km, farther than any driver goes; check both places with the user")
     return Trip(origin=pickup, destination=dropoff, start=start, end=end)
 
 
 async def save_order(
-    concierge: Concierge, errand: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
+    concierge: Concierge, context: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
 ) -> str:
-    """Keep an order, and say honestly whether somebody will come."""
+    """Store an order. Return a text that says honestly whether a driver will come."""
     order = await concierge.orders.add(
-        errand.tx,
-        errand.user.user_id,
+        context.tx,
+        context.user.user_id,
         kind,
         provider=quote.provider,
         reference=placed.reference,
@@ -103,7 +103,7 @@ async def save_order(
     what = f"{order.code}: {kind} from {trip.origin} to {trip.destination}, {quote_text(quote)}"
     if placed.is_taken:
         return f"Ordered {what}, reference {placed.reference}."
-    return f"Noted as a request {what}. Nobody is on the way: no {kind} company is connected here, so tell the user to arrange it."
+    return f"Noted as a request {what}. No driver is on the way: no {kind} company is connected here, so tell the user to arrange it."
 
 
 def trip_terms(trip: Trip) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def trip_terms(trip: Trip) -> dict[str, Any]:
 
 
 def agreed_terms(terms: Mapping[str, Any]) -> tuple[Trip, Quote]:
-    """The trip and its price as they were offered."""
+    """Return the trip and its price as they were offered."""
     trip = terms["trip"]
     start, end = GeoPoint(**trip["start"]), GeoPoint(**trip["end"])
     return Trip(origin=trip["origin"], destination=trip["destination"], start=start, end=end), Quote(**terms["quote"])

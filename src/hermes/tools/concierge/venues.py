@@ -1,4 +1,4 @@
-"""Where to go: places by what people call them, where they are, whether they are open now, and what they cost."""
+"""A tool that finds places by the user's words, area, opening hours and price."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MIN_FOUND = 2
 COORDINATES = re.compile(r"^\s*(-?\d{1,2}(?:\.\d+)?)\s*[,; ]\s*(-?\d{1,3}(?:\.\d+)?)\s*$")
 WORD = re.compile(r"\w{2,}")
 SIMILAR: Mapping[str, tuple[str, ...]] = {"bar": ("bar", "beach_club"), "club": ("club", "beach_club"), "beach_club": ("beach_club",)}
-"""Where people who ask for one thing are glad to be shown another: most sunset bars of Bali call themselves beach clubs."""
+"""Categories that also fit a request: most sunset bars of Bali call themselves beach clubs."""
 
 
 @tool(ToolEffect.READS, ToolReach.ROOM)
 async def venue_search(
     concierge: Concierge,
-    errand: ToolContext,
+    context: ToolContext,
     *,
     query: Annotated[str, "What the user wants, in their own words and language."],
     area: Annotated[str | None, "Area or city, if the user named one."] = None,
@@ -38,25 +38,25 @@ async def venue_search(
     limit: Annotated[int, "How many.", Between(1, 10)] = 5,
 ) -> str:
     """Find bars, restaurants, cafes, beach clubs, spas, hotels and sights, with opening hours, prices and distance."""
-    areas = await concierge.venues.areas(errand.tx)
-    wanted = parse_query(query, areas)
+    areas = await concierge.venues.areas(context.tx)
+    wishes = parse_query(query, areas)
     if area:
-        wanted = replace(wanted, area=parse_query(area, areas).area or fold(area))
+        wishes = replace(wishes, area=parse_query(area, areas).area or fold(area))
     if near:
-        wanted = replace(wanted, near=await locate(concierge, errand, near), area=wanted.area if area else None)
-    wanted = replace(wanted, max_price_level=max_price)
-    found = await search_with_nearby(concierge, errand, wanted, areas)
+        wishes = replace(wishes, near=await locate(concierge, context, near), area=wishes.area if area else None)
+    wishes = replace(wishes, max_price_level=max_price)
+    found = await search_with_nearby(concierge, context, wishes, areas)
     if open_now:
-        found = [each for each in found if is_open(each.venue, errand.user.now) is not False]
-    shown = fitting_venues(found, wanted)[:limit]
+        found = [each for each in found if is_open(each.venue, context.user.now) is not False]
+    shown = fitting_venues(found, wishes)[:limit]
     if not shown:
         known = ", ".join(sorted(name.title() for name in areas)) or "none yet"
         return f"No place fits. Areas with places: {known}. Suggest another area or fewer wishes."
-    return "\n".join(venue_line(each, errand.user.now) for each in shown)
+    return "\n".join(venue_line(each, context.user.now) for each in shown)
 
 
 def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
-    """Read a wish in any of the languages: categories, what it should be like, the area, and what is left as plain words.
+    """Read a request in any of the languages: categories, tags, the area, and the remaining plain words.
 
     "find me a sunset bar in Canggu" is the categories bar and beach club, the tag sunset, the area canggu, and no further word."""
     folded = fold(query)
@@ -65,7 +65,7 @@ def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
     rest = next((lexicon.without(folded) for name, lexicon in named if name == area and lexicon.is_in(folded)), folded)
     categories = [category for category, lexicon in CATEGORY_WORDS.items() if lexicon.is_in(rest)]
     tags = tuple(tag for tag, lexicon in TAG_WORDS.items() if lexicon.is_in(rest))
-    # The words of a tag stay: "lobster" is seafood, and a place that says lobster is meant before another one.
+    # The words of a tag stay: "lobster" gives the tag seafood, and a place whose text says lobster should come first.
     for lexicon in (*CATEGORY_WORDS.values(), FILLER_WORDS):
         rest = lexicon.without(rest)
     words = tuple(dict.fromkeys(word for word in WORD.findall(rest) if not word.isdigit()))[:8]
@@ -74,38 +74,38 @@ def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
 
 
 async def search_with_nearby(
-    concierge: Concierge, errand: ToolContext, wanted: VenueQuery, areas: Mapping[str, GeoPoint]
+    concierge: Concierge, context: ToolContext, wishes: VenueQuery, areas: Mapping[str, GeoPoint]
 ) -> Sequence[FoundVenue]:
-    """Search, and look around the area where the area itself has little."""
-    found = await concierge.venues.search(errand.tx, wanted)
-    middle = areas.get(wanted.area or "")
-    if len(found) >= MIN_FOUND or wanted.near is not None or middle is None:
+    """Search, and also around the area if the area itself has fewer than MIN_FOUND places."""
+    found = await concierge.venues.search(context.tx, wishes)
+    middle = areas.get(wishes.area or "")
+    if len(found) >= MIN_FOUND or wishes.near is not None or middle is None:
         return found
-    around = replace(wanted, area=None, near=middle, within_km=NEARBY_KM)
+    around = replace(wishes, area=None, near=middle, within_km=NEARBY_KM)
     known = {each.venue.id for each in found}
-    return [*found, *(each for each in await concierge.venues.search(errand.tx, around) if each.venue.id not in known)]
+    return [*found, *(each for each in await concierge.venues.search(context.tx, around) if each.venue.id not in known)]
 
 
-def fitting_venues(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[FoundVenue]:
-    """Leave out what has nothing of the tags and words that were asked for, if anything has."""
+def fitting_venues(found: Sequence[FoundVenue], wishes: VenueQuery) -> Sequence[FoundVenue]:
+    """Leave out places that match none of the tags and words, if at least one place matches."""
     fitting = [each for each in found if each.score > 0]
-    return fitting if fitting and (wanted.tags or wanted.words) else found
+    return fitting if fitting and (wishes.tags or wishes.words) else found
 
 
-async def locate(concierge: Concierge, errand: ToolContext, text: str) -> GeoPoint:
-    """Where a place is: coordinates, a venue, or an area. Raises ToolProblem."""
+async def locate(concierge: Concierge, context: ToolContext, text: str) -> GeoPoint:
+    """Return where a place is: coordinates, a venue, a landmark or an area. Raises ToolProblem if it is unknown."""
     given = COORDINATES.match(text)
     if given:
         latitude, longitude = float(given[1]), float(given[2])
         if abs(latitude) <= 90 and abs(longitude) <= 180:
             return GeoPoint(latitude, longitude)
-    areas = await concierge.venues.areas(errand.tx)
+    areas = await concierge.venues.areas(context.tx)
     folded = fold(text)
     if folded in areas:
         return areas[folded]
     if folded in LANDMARKS:
         return LANDMARKS[folded]
-    for venue in await concierge.venues.find_by_name(errand.tx, text, limit=1):
+    for venue in await concierge.venues.find_by_name(context.tx, text, limit=1):
         return venue.at
     for name, lexicon in [*((name, Lexicon([name])) for name in (*LANDMARKS, *areas)), *AREA_WORDS.items()]:
         if lexicon.is_in(folded) and (name in LANDMARKS or name in areas):
@@ -130,17 +130,17 @@ LANDMARKS: Mapping[str, GeoPoint] = {
     "monas": GeoPoint(-6.1754, 106.8272),
     "kota tua": GeoPoint(-6.1352, 106.8133),
 }
-"""Where people start and go that is no venue."""
+"""Start points and destinations that are not venues."""
 
 
 def is_open(venue: Venue, now: datetime) -> bool | None:
-    """Whether a place is open; None where nobody knows."""
+    """Whether a place is open; None if its hours are unknown."""
     hours = parse_hours(venue.hours)
     return None if hours is None else hours.is_open(now.astimezone(zone_named(venue.timezone)))
 
 
 def venue_line(found: FoundVenue, now: datetime) -> str:
-    """A place on one line, its id first, because that is how a booking names it."""
+    """Return a place on one line, with its name and id first: a booking uses the id."""
     venue = found.venue
     hours = parse_hours(venue.hours)
     until = hours.open_until(now.astimezone(zone_named(venue.timezone))) if hours else None

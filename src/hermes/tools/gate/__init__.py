@@ -1,1 +1,1 @@
-"""The gate: which of a few fixed sets of tools goes with a message."""
+"""The gate: decides which of a few fixed sets of tools goes with a message."""

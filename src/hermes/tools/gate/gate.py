@@ -1,14 +1,14 @@
 """Chooses one of five sets of tools for a message: none, venue, food, booking, or full. In doubt, full.
 
 Tools stand first in a prompt, so another set is another prefix, and everything behind it is paid for again. Therefore there are few sets,
-in one fixed order, and a set stays as long as the vendor's cache holds it and it has what the message needs: a warm full prompt costs a
-fifth of a cold small one. The choice is by words in sixteen languages, and errs on one side only: a tool too many costs a fraction of a
-cent, a tool too few is a message that fails.
+in one fixed order, and a set stays as long as the vendor's prompt cache holds it and it has the tools that the message needs: a full
+prompt from the cache costs a fifth of a small one that is not cached. The gate looks for words in sixteen languages, and in doubt gives
+more tools: a tool too many costs a fraction of a cent, a tool too few makes a message fail.
 
-    small talk, nothing else in it              none
-    a word of booking                           booking
-    a word of places, none of food              venue
-    a word of food, none of places              food
+    small talk and nothing else                 none
+    a word about booking                        booking
+    a word about places, none about food        venue
+    a word about food, none about places        food
     reminders, rides, goods; both; neither      full"""
 
 from __future__ import annotations
@@ -53,35 +53,35 @@ SUBSETS: Mapping[str, frozenset[str]] = {
 }
 
 CODE_PATTERN = re.compile(r"\b[2-9A-HJKMNP-TV-Z]{6}\b")
-"""What the code of a booking or an offer looks like."""
+"""The code of a booking or an offer."""
 FIRST_CHARS, LAST_CHARS = 700, 300
-"""Characters of a long message that are read: a wish stands before or behind what is pasted, and the words are hundreds to look for."""
+"""How many characters of a long message are searched: a wish stands before or after pasted text, and the gate has hundreds of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The choice. Without state: what was sent last is told to it."""
+    """Chooses the set. Has no state: the caller says which set was sent last."""
 
     subsets: Mapping[str, frozenset[str]] = field(default_factory=lambda: SUBSETS)
 
     def choose(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> str:
-        """The name of the set that goes with a message. See `Tools.gate` for what the arguments mean."""
-        wanted = smallest_set(text, language=language)
-        if wanted == "none" and has_tool_history:
+        """Return the name of the set for a message. See `Tools.gate` for what the arguments mean."""
+        needed = smallest_set(text, language=language)
+        if needed == "none" and has_tool_history:
             # "Yes" after an offer is an order, and "thanks" after a search still has the search in its history.
-            wanted = warm if warm not in {None, "none"} and warm in self.subsets else "full"
+            needed = warm if warm not in {None, "none"} and warm in self.subsets else "full"
         if warm is None or warm not in self.subsets:
-            return wanted
-        # A session that outgrows its set gets all tools at once: then the next change of mind is free.
-        return warm if self.subsets[warm] >= self.subsets[wanted] else "full"
+            return needed
+        # A session that outgrows its set gets all tools at once: the next change of topic then costs nothing.
+        return warm if self.subsets[warm] >= self.subsets[needed] else "full"
 
     def members(self, name: str) -> frozenset[str]:
-        """The names of the tools in a set; those of the whole pack for a set that is not known."""
+        """Return the names of the tools in a set; for an unknown set, those of the whole pack."""
         return self.subsets.get(name, self.subsets["full"])
 
 
 def smallest_set(text: str, *, language: str) -> str:
-    """The smallest set that surely has what a message needs."""
+    """Return the smallest set that surely has the tools that a message needs."""
     text = text if len(text) <= FIRST_CHARS + LAST_CHARS else f"{text[:FIRST_CHARS]}\n{text[-LAST_CHARS:]}"
     folded = fold(text)
     if OTHER.is_in(folded) or CODE_PATTERN.search(text):

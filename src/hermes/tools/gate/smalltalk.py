@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001  # people laugh in other scripts, too
-"""Small talk in sixteen languages: what needs no tool at all.
+"""Recognise small talk in sixteen languages: messages that need no tool at all.
 
-Two kinds. A greeting, thanks, a yes or a no is small talk when nothing else stands beside it: "thanks, and now the other one" is a wish. A
-question about Hermes itself, a joke, the meaning of life stays small talk whatever other words it has, as long as it is short."""
+There are two kinds. A greeting, thanks, a yes or a no is small talk if it stands alone: "thanks, and now the other one" is a wish. A short
+question about Hermes itself, about a joke or the meaning of life is small talk, whatever other words it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes.tools.vocabulary import GLUED, Lexicon, read_words, words_of
 
 WORDS = read_words(__package__, "smalltalk.toml")
 MAX_CHARS, MAX_TOPIC_WORDS, MAX_GLUED_CHARS = 300, 16, 40
-"""Characters of the longest small talk; words, and characters of a script that glues them, of a question about Hermes itself."""
+"""Longest small talk, in characters; longest question about Hermes itself, in words, or in characters if the script has no spaces."""
 LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 LAUGH = re.compile(
     r"(?<!\w)(?:(?:ha|he|hi|ah|ja|je|xa|ха|хе){2,}h?|l+o+l+|lmao|rofl|(?:wk){2,}|k{3,}|5{3,}|mdr|x+d+)(?!\w)"
@@ -24,11 +24,11 @@ SMALL_WORDS = {
     language: Lexicon([*words_of({"": fillers}), *words_of({"": WORDS["phrases"][language]})])
     for language, fillers in WORDS["fillers"].items()
 }
-"""Phrases and the small words around them, by language: what is a filler in one says something in another."""
+"""Phrases and the small words around them, by language: a filler in one language is a real word in another."""
 
 
 def is_small_talk(folded: str, language: str) -> bool:
-    """Whether a folded message is small talk and nothing else. `language` is tried first; a greeting in another one is understood, too."""
+    """Whether a folded message is small talk and nothing else. `language` is tried first; greetings in the other languages count too."""
     if not LETTER_OR_DIGIT.search(folded):
         return True  # an emoji, a full stop
     if len(folded) > MAX_CHARS:
@@ -37,7 +37,7 @@ def is_small_talk(folded: str, language: str) -> bool:
 
 
 def is_covered(folded: str, language: str) -> bool:
-    """Whether nothing is left of a message without greetings, thanks, yes, no, and the small words around them."""
+    """Whether a message consists only of greetings, thanks, yes, no, and the small words around them."""
     plain = LAUGH.sub(" ", folded)
     if not LETTER_OR_DIGIT.search(plain):
         return True

@@ -1,4 +1,4 @@
-"""The words by which the gate decides, out of `words.toml` and of what people call places."""
+"""The words by which the gate decides: from `words.toml`, and the words for places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CUISINES = ("italian", "japanese", "mexican", "indian", "seafood", "indonesian",
 SCENES = ("sunset", "beach", "rooftop", "live_music")
 
 MEALS = Lexicon([*words_of(WORDS["meals"]), *(word for tag in CUISINES for word in words_of(TAGS[tag]))])
-"""Words that go with a place as well as with what is on the plate."""
+"""Words that may mean a place or a dish."""
 FOOD = Lexicon(words_of(WORDS["food"]))
 BOOKING = Lexicon(words_of(WORDS["booking"]))
 VENUE = Lexicon(
@@ -21,6 +21,6 @@ VENUE = Lexicon(
         *words_of(AREA_NAMES),
     ]
 )
-"""Words for places and where they are, less those for meals."""
+"""Words for places and areas, without the words for meals."""
 OTHER = Lexicon([*words_of(WORDS["other"]), *words_of(WORDS["venue"])])
-"""Words of tools beyond places, bookings and food, and words such as "recommend" and "where can I", which may be about anything."""
+"""Words for tools other than places, bookings and food, and words such as "recommend" and "where can I", which may mean any tool."""

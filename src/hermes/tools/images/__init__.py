@@ -1,8 +1,8 @@
-"""Pictures that come with messages: what they are, what they are for, and how a model is shown them.
+"""Images that come with messages: their type, what the user wants, and how a model sees them.
 
-pictures  the port Images: fetched, checked, shown, with what the model is to do
-captions  what somebody wants of a picture, by their own words in sixteen languages
-headers   what a picture is, by its own bytes"""
+message_images  the port Images: fetches and checks the images, and tells the model what to do
+captions        what the user wants of an image, read from the caption in sixteen languages
+headers         the type and size of an image, read from its bytes"""
 
 from hermes.tools.images.message_images import MAX_BYTES, MessageImages
 

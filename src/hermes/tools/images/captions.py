@@ -1,13 +1,13 @@
-"""What somebody wants of a picture, by the words beside it.
+"""Read from a caption what the user wants of an image.
 
-The rule is precise rather than complete. Words that decide make the model call a tool, whatever it sees; words that do not decide cost
-nothing, because the model is offered both tools and decides by itself. So the words must be few, of one wish only, and beside nothing that
-turns them round, or that other tools are for:
+The rule is precise rather than complete. A caption that decides makes the model call a tool, whatever the image shows. A caption that
+does not decide costs nothing: the model is offered both tools and decides itself. So a caption decides only if it is short, has one wish,
+and has no word that negates it or that belongs to another tool:
 
     how many calories is this?                     calorie_scan
     where can I buy something like it, cheaper?    dupe_search
     a cheaper dupe, and its calories               undecided: two wishes
-    no need for calories, just the name            undecided: turned round
+    no need for calories, just the name            undecided: negated
     a cheaper place like this in Canggu            undecided: a place"""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hermes.tools.vocabulary import GLUED, Lexicon, fold, read_words, words_of
 WORDS = read_words(__package__, "captions.toml")
 CALORIES, DUPES, EXCLUDING_WORDS = (Lexicon(words_of(WORDS[name])) for name in ("calories", "dupes", "unless"))
 MAX_CAPTION_CHARS, MAX_CAPTION_WORDS, MAX_GLUED_CHARS = 400, 25, 60
-"""A longer caption tells a story, and one word of it does not say how it ends."""
+"""A longer caption tells a story, and a single word of it does not show the wish."""
 
 
 def intent_of(caption: str) -> ImageIntent | None:
-    """What a caption asks for; None where it does not say so beyond doubt."""
+    """Return what a caption asks for; None if that is not certain."""
     if len(caption) > MAX_CAPTION_CHARS or is_long(folded := fold(caption)):
         return None
     is_about_food, is_about_goods = CALORIES.is_in(folded), DUPES.is_in(folded)

@@ -1,7 +1,7 @@
-"""What a picture is, by its own bytes: its kind, its size in pixels, and whether all of it is there.
+"""Read from the bytes of an image its type, its size in pixels, and whether it is complete.
 
-Nothing is decoded: whoever shows it a model pays for that, and is asked to only for what a model takes. Four kinds are taken, because every
-vendor takes those four."""
+Nothing is decoded: the vendor of the model does that, and gets only images that it accepts. Four types are accepted, because every vendor
+accepts these four."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from hermes.ports.images import ImageUnreadable
 
 MAX_SIDE_PIXELS = 8_000
-"""Pixels. Vendors refuse more, and a few bytes can claim millions."""
+"""Vendors refuse larger images, and a few bytes can claim millions of pixels."""
 MAX_CHUNKS = 50_000
-"""Segments, chunks or blocks that are walked through. A picture has a fraction of that; one that is made of empty ones has millions."""
+"""The most segments, chunks or blocks that are read. A real image has a fraction of that; an attack with empty chunks has millions."""
 
 MAX_GIF_EXTENSIONS = 50
-"""Before the first frame of a GIF."""
+"""The most extensions before the first frame of a GIF."""
 
 Size = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """A picture as its bytes describe it."""
+    """The type and size of an image, as its bytes declare them."""
 
     media_type: str
     width: int
@@ -34,7 +34,7 @@ class ImageHeader:
 
 
 def read_header(body: bytes, *, max_side: int = MAX_SIDE_PIXELS) -> ImageHeader:
-    """Say what a picture is. Raises ImageUnreadable for what is none of the four kinds, cut off, damaged, or too wide or high."""
+    """Read the header of an image. Raises ImageUnreadable if it is none of the four types, cut off, damaged, or too wide or high."""
     for signature, media_type, size_of in KINDS:
         if body.startswith(signature):
             try:
@@ -48,7 +48,7 @@ def read_header(body: bytes, *, max_side: int = MAX_SIDE_PIXELS) -> ImageHeader:
 
 
 def jpeg_size(body: bytes) -> Size:
-    """From the frame header, on the way to the first scan. A JPEG without an end after it is half a picture."""
+    """Read the size from the frame header before the first scan. A JPEG without an end marker after it is cut off."""
     at, size = 2, None
     for _ in range(MAX_CHUNKS):
         filled = FILLING.match(body, at)
@@ -72,13 +72,13 @@ def jpeg_size(body: bytes) -> Size:
 
 
 FILLING = re.compile(rb"\xff+")
-"""What stands before a marker: as many as its writer likes."""
+"""Fill bytes before a marker; their number is free."""
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""The markers of frame headers, whatever the compression; the others of that row are tables."""
+"""The markers of frame headers of every compression; the other markers of that range are tables."""
 
 
 def png_size(body: bytes) -> Size:
-    """From the header, whose checksum must fit, with all chunks up to the last one there."""
+    """Read the size from the header. Its checksum must match, and all chunks up to the last one must be present."""
     length, name = struct.unpack_from(">I4s", body, 8)
     width, height = struct.unpack_from(">II", body, 16)
     [checksum] = struct.unpack_from(">I", body, 29)
@@ -96,16 +96,16 @@ def png_size(body: bytes) -> Size:
 
 
 def gif_size(body: bytes) -> Size:
-    """From the screen and the first frame on it, which must be there to its end; the frames after it no model sees."""
+    """Read the size from the screen and the first frame, which must be complete. Models do not see the later frames."""
     width, height, flags = struct.unpack_from("<HHB", body, 6)
     at = 13 + colour_table_bytes(flags)
     for _ in range(MAX_GIF_EXTENSIONS):
         match body[at]:
             case 0x21:
-                at = blocks_end(body, at + 2, most=MAX_CHUNKS // MAX_GIF_EXTENSIONS)
+                at = blocks_end(body, at + 2, max_blocks=MAX_CHUNKS // MAX_GIF_EXTENSIONS)
             case 0x2C:
                 left, top, wide, high, flags = struct.unpack_from("<HHHHB", body, at + 1)
-                blocks_end(body, at + 11 + colour_table_bytes(flags), most=MAX_CHUNKS)
+                blocks_end(body, at + 11 + colour_table_bytes(flags), max_blocks=MAX_CHUNKS)
                 return max(width, left + wide), max(height, top + high)
             case _:
                 break
@@ -113,13 +113,13 @@ def gif_size(body: bytes) -> Size:
 
 
 def colour_table_bytes(flags: int) -> int:
-    """The bytes of a colour table."""
+    """Return the length of a colour table in bytes."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def blocks_end(body: bytes, at: int, *, most: int) -> int:
-    """Where a row of data blocks ends."""
-    for _ in range(most):
+def blocks_end(body: bytes, at: int, *, max_blocks: int) -> int:
+    """Return the position after a series of data blocks."""
+    for _ in range(max_blocks):
         if body[at] == 0:
             return at + 1
         at += 1 + body[at]
@@ -127,7 +127,7 @@ def blocks_end(body: bytes, at: int, *, most: int) -> int:
 
 
 def webp_size(body: bytes) -> Size:
-    """From the first chunk: a lossy picture, a lossless one, or the canvas of an extended one."""
+    """Read the size from the first chunk: of a lossy image, a lossless one, or the canvas of an extended one."""
     length, kind, name, first = struct.unpack_from("<I4s4sI", body, 4)
     if 8 + length > len(body) or 12 + first > length:
         raise IndexError

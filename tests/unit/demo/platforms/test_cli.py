@@ -58,7 +58,7 @@ def test_for_people_it_is_a_list_with_the_page_first() -> None:
     with running() as process:
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip() for _ in range(4)]
-        assert lines[0].startswith("Talk as anybody, and break things: http://127.0.0.1:")
+        assert lines[0].startswith("Write as any person, and trigger failures: http://127.0.0.1:")
         assert lines[2] == "Telegram"
         assert lines[3].split("  ")[1] == "API base URL"
 

@@ -17,8 +17,7 @@ Texts = Mapping[str, str]
 SHARED_CLASS_NAMES: dict[str, str] = {}
 """Class names that may occur more than once, each with its reason. Folders of vendors that mirror each other would be one."""
 
-MAX_INDEFINITE_PERSONS = 900
-"""Falls with each room whose prose is rewritten."""
+MAX_INDEFINITE_PERSONS = 60
 INDEFINITE_PERSON = re.compile(r"\b(whoever|whom|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
 
 PARTICIPLE = re.compile(

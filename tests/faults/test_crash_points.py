@@ -55,7 +55,7 @@ class Point:
 
 
 CLAIM = ["inbox.claim", "people.get", "credits.reserve"]
-PREPARE = ["souls.load", "sessions.go_on", "histories.read", "images.look"]
+PREPARE = ["souls.load", "sessions.find_current", "histories.read", "images.look"]
 ASK = ["journal.begin", "answer", "journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
 TELL = ["histories.append", "replies.announce"]

@@ -176,7 +176,7 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
         (("--stored",), "name the output file for the graphs from the store"),
         (("t.jsonl", "t.jsonl"), "several inputs need an output folder: --out FOLDER"),
         (("t.jsonl", "t.jsonl", "-o", "x"), "there are two inputs with the name t.jsonl"),
-        ((".", "-o", "x"), "x lies in the input"),
+        ((".", "-o", "x"), "x lies inside the input folder"),
         (("t.jsonl", "-o", "t.jsonl"), "t.jsonl exists; name another with --out, or remove it"),
         (("t.jsonl", "--config", "no.yaml"), "no.yaml: No such file or directory"),
         (

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hypothesis import settings
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from typer.testing import CliRunner
@@ -16,6 +17,11 @@ from typer.testing import CliRunner
 from hermes.cli import build_app
 
 ROOT = Path(__file__).parent
+
+
+# A deadline per example would make tests of a busy machine.
+settings.register_profile("hermes", deadline=None)
+settings.load_profile("hermes")
 
 
 def pytest_configure() -> None:

@@ -171,9 +171,9 @@ def test_a_friend_is_rewarded_once(users: Console) -> None:
 def test_credits_are_given_once_for_a_key_and_never_taken(users: Console) -> None:
     who, other = users.read("create")["id"], users.read("create")["id"]
     assert users.said("credit", who, 10) == f"{who} got 10 credits, and has 10 now.\n"
-    given = users.read("credit", who, 100, "--reason", "purchase", "--key", "order-17")
+    given = users.read("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17")
     assert (given["event"], given["is_new"], given["credits"]) == ("purchase:order-17", True, {"available": 110, "reserved": 0})
-    assert users.said("credit", who, 100, "--reason", "purchase", "--key", "order-17") == (
+    assert users.said("credit", who, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (
         f"{who} got the credits of purchase:order-17 before; nothing changed, and has 110 now.\n"
     )
     assert users.refused("credit", other, 100, "--reason", "purchase", "--idempotency-key", "order-17") == (

@@ -39,10 +39,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """A home that is not there yet. Afterwards no process may be left in it."""
-    with nothing_left_in(tmp_path):
-        yield tmp_path / "home"
+def home() -> Iterator[Path]:
+    """A home that is not there yet. Afterwards no process may be left in it. Its path is short, or its sockets would be elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="hermes-", ignore_cleanup_errors=True) as folder, nothing_left_in(Path(folder)):
+        yield Path(folder) / "home"
 
 
 @pytest.fixture

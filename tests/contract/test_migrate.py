@@ -78,14 +78,14 @@ delete from schema_migrations where name = '0027_words'
 async def test_what_an_older_hermes_stored_under_the_word_door_is_still_found(database_url: str, keyring: Keyring) -> None:
     users, keys, sessions = PostgresUsers(keyring), PostgresApiKeys(), PostgresSessions(keyring)
     messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}]
-    [mark] = ChatFingerprinter(messages).marks
+    [mark] = ChatFingerprinter(messages).fingerprints
     async with open_database(database_url) as database:
         chats = PostgresClientChats(database, keyring)
         async with database.begin() as tx:
             ada, _ = await users.find_or_create(tx, "shop", Platform.COMPLETIONS, "ada", state=UserState.ACTIVE)
             limited, secret = await keys.create(tx, "limited", "shop", scopes=["messages"])
             _, unlimited = await keys.create(tx, "unlimited", "shop")
-            named = await chats.named(tx, "shop", ada.id, "my chat", ())
+            named = await chats.find_or_begin(tx, "shop", ada.id, "my chat", ())
         call = ModelCall(
             id=uuid4(),
             day=date(2026, 11, 15),
@@ -116,7 +116,7 @@ async def test_what_an_older_hermes_stored_under_the_word_door_is_still_found(da
             assert await users.channels(tx, [ada.id]) == {ada.id: [UserChannel("shop", Platform.COMPLETIONS, "ada")]}
             found = await keys.find(tx, [secret, unlimited])
             assert (found[secret].id, found[secret].scopes, found[unlimited].scopes) == (limited.id, ["messages"], None)
-            assert (await chats.named(tx, "shop", ada.id, "my chat", ())).session_id == named.session_id
+            assert (await chats.find_or_begin(tx, "shop", ada.id, "my chat", ())).session_id == named.session_id
             assert (await chats.get(tx, ada.id, chat)) is not None
             assert await sessions.find(tx, SessionQuery(names=("my chat",))) == [named.session_id]
             assert await (await connection_of(tx).execute("select id, source from calls")).fetchall() == [(call.id, "completions")]

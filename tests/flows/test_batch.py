@@ -246,7 +246,7 @@ async def test_ctrl_c_lets_what_is_under_way_end_and_says_how_to_go_on(house: Ho
     said = complaints.decode().splitlines()
     assert said[0] == "hermes: stopping: running rollouts have 10 s to end; Ctrl-C again cancels them now"
     done = len(house.entries())
-    go_on = "Go on: hermes batch prompts.jsonl --run-name r --model toy -j 2 --resume"
+    go_on = "Continue: hermes batch prompts.jsonl --run-name r --model toy -j 2 --resume"
     assert said[1] == f"hermes: the run was stopped; {done:,} rollouts are done, {400 - done:,} are left. {go_on}"
     assert not house.lines("aside.jsonl"), "everything that was under way came to its end"
     asked = len(house.toy.seeds)
@@ -289,7 +289,7 @@ async def test_a_changed_file_is_noticed_and_there_is_a_way_on(house: House) -> 
         [
             (
                 "hermes: 1 row was changed since its rollouts were made (cat) and 1 row was removed since its rollouts were made (horse); "
-                "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows anew"
+                "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows again"
             )
         ],
     )
@@ -409,7 +409,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         (("--prefill", "none.json"), "cannot read none.json: No such file or directory"),
         (("--budget-usd", "inf"), "--budget-usd inf: expected an amount in US dollars; leave the option out for no limit"),
         (("--budget-usd", "1e308"), "--budget-usd 1e+308: expected an amount"),
-        (("--run-name", "a/b"), "is no name for a folder"),
+        (("--run-name", "a/b"), "cannot be the name of a folder"),
         (("--prompt-field", "question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
     ],
 )

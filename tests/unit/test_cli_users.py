@@ -260,13 +260,13 @@ def test_all_that_is_known_is_shown_with_where_it_comes_from(users: Console) -> 
     assert [dream["text"] for dream in found["dreams"]] == ["owns a boat"]
     header, first, second, third = (" ".join(line.split()) for line in users.said("memory", who).splitlines())
     assert header == "since key what how confidence state turn id"
-    assert first == f"2026-11-15 12:00 diet vegetarian said 100% until 2026-11-15 {TURN} {old['id']}"
-    assert second == f"2026-11-15 12:00 diet vegan \N{REPLACEMENT CHARACTER}[31m[bold] by a tool 50% true {new['id']}"
+    assert first == f"2026-11-15 12:00 diet vegetarian said 100% ended 2026-11-15 {TURN} {old['id']}"
+    assert second == f"2026-11-15 12:00 diet vegan \N{REPLACEMENT CHARACTER}[31m[bold] by a tool 50% current {new['id']}"
     assert third == f"2026-11-09 owns a boat deep dream rejected: no evidence {found['dreams'][0]['id']}"
     shown = [" ".join(line.split()) for line in users.said("show", who).splitlines()]
     assert shown[1:6] == ["state invited", "tier free", "language what they write in", "credits 0 available, 0 reserved", NO_CHANNEL]
     assert shown[-3:] == [
-        "known 1 fact, 1 before, 1 line of dreams",
+        "known 1 fact, 1 older, 1 line of dreams",
         "kept 0 messages in 0 conversations",
         "0 bookings, 0 reminders, 0 price watchers, 0 meals, 0 orders",
     ]

@@ -1,4 +1,4 @@
-"""Build what answers a message: the soul and its memory, the tools, and the services of the ten steps."""
+"""Build what answers a message: what Hermes knows about its users, the tools, and the services of the ten steps (`router/pipeline.py`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from hermes.tools.images import MessageImages
 MCP_MODULE = "hermes.tools.mcp"
 """Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
 EXTRA_WAIT_S = 30.0
-"""Added to the gateway's own deadlines, so that the gateway always ends a call before a step does."""
+"""Added to the gateway's own deadlines: so the gateway's deadline passes before the limit of the step that waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def toolbox_from(
         outcomes=adapters.outcomes,
         offers=adapters.offers,
         scan=scan,
-        further=mcp_tools,
+        more_tools=mcp_tools,
         timeout_s=settings.tools.timeout_s,
     )
 
@@ -182,9 +182,10 @@ def services_from(
     metrics: Metrics,
     compaction: CompactionPolicy | None = None,
 ) -> Services:
-    """Return everything that the ten steps need."""
+    """Return everything that the ten steps of `router/pipeline.py` need."""
 
     async def learn(tx: Transaction, claim: Claim) -> None:
+        """Defer the job that learns from a message. Hermes learns nothing from group chats, nor from empty or trivial texts."""
         text = claim.envelope.event.text
         if not claim.envelope.is_shared and text.strip() and not is_trivial(text):
             await work.defer_memory(tx, claim.turn_id, claim.user_id)
@@ -223,7 +224,7 @@ def services_from(
 
 
 async def preload(adapters: Adapters) -> None:
-    """Load what the first message would have to wait for: the word lists, and the embeddings model."""
+    """Load what the first message would wait for: the model that tells languages apart, the word lists, and the embeddings model."""
     await asyncio.to_thread(language.load_language_model)
     await asyncio.to_thread(sanitize.load_word_lists)
     with suppress(EmbeddingsUnavailable):

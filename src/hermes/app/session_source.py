@@ -1,4 +1,7 @@
-"""Reads the sessions of a store for an export. Needs neither models nor workers, and does not disturb a Hermes that runs on the store.
+"""Reads the sessions of a store for an export. Needs neither models nor workers.
+
+May run beside a Hermes of the same version: both share the embedded stores, and the schema is up to date already. A newer version first
+brings the schema up to date, as its `hermes up` would.
 
 async with open_session_source(settings) as source:
     for session_id in await source.find(SessionQuery(account="bali")):
@@ -35,31 +38,32 @@ class SessionSource:
     graphs: Graphs
 
     async def find(self, query: SessionQuery) -> Sequence[UUID]:
-        """Return the ids of the sessions, the oldest first; raise NotFound as Sessions.find does."""
+        """Return the ids of the sessions, the oldest first; raise NotFound for an unknown name or account."""
         async with self.transactions.begin() as tx:
             return await self.sessions.find(tx, query)
 
     async def read(self, session_id: UUID) -> ExportSession | SourceError:
-        """Return one session as it is now; a SourceError in its place if its data is damaged.
+        """Return one session as it is now. If its data is damaged, return (do not raise) a SourceError in its place.
 
         If one of its speakers does not allow training now, every response of the returned copy is annotated with `consent` false. Raises
-        NotFound, and UserErased if the session's owner was deleted."""
+        NotFound if there is no such session, and UserErased if the session's owner was deleted."""
         name = str(session_id)
         try:
             async with self.transactions.begin() as tx:
                 # First, because it notices a deleted owner: the owner's key may still be cached in this process.
                 may_train = await self.sessions.may_train(tx, session_id)
                 graph = await self.graphs.load(tx, session_id)
-            session = check_session(name, graph, f"session {name}", size=1)  # reads every message, so it opens every seal
+            # Reads every message, so a sealed message that cannot be opened raises SealError here. A stored session counts 1 for progress.
+            session = check_session(name, graph, f"session {name}", size=1)
         except (SealError, DataDamaged) as error:
             return SourceError(f"session {name}", str(error))
         if not may_train:
-            forbid_training(graph)
+            forbid_training(graph)  # `session` holds this graph
         return session
 
 
 def forbid_training(graph: MessageGraph) -> None:
-    """Annotate every response: its speakers do not allow training."""
+    """Annotate every response of the graph with `consent` false."""
     for response in graph.responses():
         graph.annotate(response, consent=False)
 

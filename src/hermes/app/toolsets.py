@@ -107,7 +107,7 @@ async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], accou
             return lambda: [tool for each in connected.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
 
         box = replace(toolbox_without_servers(services), own=())
-        yield {name: UserToolset(name, services, account, replace(box, further=tools_of(name))) for name in names}
+        yield {name: UserToolset(name, services, account, replace(box, more_tools=tools_of(name))) for name in names}
 
 
 def toolbox_without_servers(services: BatchServices) -> Toolbox:
@@ -146,7 +146,7 @@ class UserTools:
 
     def __init__(self, box: Toolbox, user: ToolUser) -> None:
         self._box, self._user, self._indexes = box, user, count()
-        self.schemas = [tool.schema for tool in (*box.own, *box.further())]
+        self.schemas = [tool.schema for tool in (*box.own, *box.more_tools())]
 
     async def run(self, call: BatchToolCall) -> str:
         done = await self._box.run(ToolCall(call.id, call.name, call.text), next(self._indexes), self._user)

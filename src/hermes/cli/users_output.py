@@ -21,7 +21,7 @@ TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
 
 
 def print_user(data: MyData, known: Mapping[str, int]) -> None:
-    """Print everything about one user, one line each. Of the facts it prints only how many there are."""
+    """Print a summary of one user, a line for each property. Of facts, dreams, messages and tool records it prints how many there are."""
     user, kept = data.user, data.kept
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in (
@@ -33,11 +33,11 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
         ("channels", "\n".join(one_line(str(each)) for each in data.channels) or "none; link one: hermes users link"),
         ("referral code", user.referral_code),
         ("referred by", str(user.referred_by or "no user")),
-        ("trains", "yes" if user.trains else "no"),
+        ("training", "allowed" if user.trains else "not allowed"),
         ("since", f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""),
         (
             "known",
-            f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} before, {count_phrase(known['dreams'], 'line')} of dreams",
+            f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} older, {count_phrase(known['dreams'], 'line')} of dreams",
         ),
         ("kept", f"{count_phrase(kept.messages, 'message')} in {count_phrase(kept.conversations, 'conversation')}"),
         ("", ", ".join(count_phrase(getattr(kept, name), name.replace("_", " ").removesuffix("s")) for name in TOOL_RECORDS)),
@@ -93,9 +93,10 @@ def count_phrase(number: int, name: str) -> str:
 
 
 def _state(fact: Fact) -> str:
+    """Whether a fact holds: `ended` (replaced or taken back), `until` the day on which it expires, or `current`."""
     if fact.superseded_at is not None:
-        return f"until {fact.superseded_at:%Y-%m-%d}"
-    return f"until {fact.expires_at:%Y-%m-%d}" if fact.expires_at else "true"
+        return f"ended {fact.superseded_at:%Y-%m-%d}"
+    return f"until {fact.expires_at:%Y-%m-%d}" if fact.expires_at else "current"
 
 
 def _review(dream: Dream) -> str:

@@ -1,7 +1,9 @@
-"""Plan how a learned fact changes the known facts. Values in, changes out; the store carries them out.
+"""Plan how a learned fact changes the known facts. Reads and writes no store: the caller stores the planned change.
 
-known vegan, learnt {diet: pescatarian}  ->  pescatarian supersedes vegan, and the free fact "I'm vegan and love tempeh" too
-known "My dog is called Rex", learnt "I have a dog named Rex"  ->  nothing"""
+A fact has a key (`diet`) and one value, or is a free fact: a text without a key.
+
+known vegan, learned {diet: pescatarian}  ->  pescatarian supersedes vegan, and the free fact "I'm vegan and love tempeh" too
+known "My dog is called Rex", learned "I have a dog named Rex"  ->  nothing"""
 
 from __future__ import annotations
 
@@ -38,37 +40,40 @@ class LearnedFact:
     embedding: Embedding | None = None
 
 
-def plan_change(known: Sequence[Fact], learnt: LearnedFact, cosines: Mapping[UUID, float]) -> FactChange | None:
-    """Return what to change; None if the fact is known already. `cosines` are those of the known free facts to the learnt one.
+def plan_change(known: Sequence[Fact], learned: LearnedFact, cosines: Mapping[UUID, float]) -> FactChange | None:
+    """Return what to change; None if the fact is known already. `cosines` says how near the vector of each known
+    free fact is to that of the learned one.
 
-    `known` need not hold all facts: the value of the learnt key, the free facts that may say the same (`comparable_facts`), the one that is
-    replaced and, if `outdated_value` gives a value, the free facts that name it."""
-    if learnt.key is not None:
-        return plan_key_change(known, learnt, learnt.key)
+    `known` must hold these facts, and may leave out all others: for a learned key its present value and, if `outdated_value` gives a value,
+    the free facts that name it; for a learned free fact those that may say the same (`comparable_facts`), and the one that it replaces."""
+    if learned.key is not None:
+        return plan_key_change(known, learned, learned.key)
     free = [fact for fact in known if fact.key is None]
-    replaced = tuple(fact.id for fact in free if fact.id == learnt.replaces)
-    if any(is_same_fact(fact, learnt, cosines.get(fact.id, 0.0)) for fact in free if fact.id not in replaced):
+    replaced = tuple(fact.id for fact in free if fact.id == learned.replaces)
+    if any(is_same_fact(fact, learned, cosines.get(fact.id, 0.0)) for fact in free if fact.id not in replaced):
         return None
-    fact = new_fact(learnt, learnt.text)
+    fact = new_fact(learned, learned.text)
     if replaced and canonical(next(each.text for each in free if each.id in replaced)) == fact.canonical:
         return None
     return FactChange(fact=fact, supersedes=replaced)
 
 
-def plan_key_change(known: Sequence[Fact], learnt: LearnedFact, key: str) -> FactChange | None:
+def plan_key_change(known: Sequence[Fact], learned: LearnedFact, key: str) -> FactChange | None:
     old = next((fact for fact in known if fact.key == key), None)
-    value = merge_values(key, old.text if old else None, learnt.text, learnt.op, same_item)
+    value = merge_values(key, old.text if old else None, learned.text, learned.op, same_item)
     if value == (old.text if old else None):
         return None
     gone: tuple[UUID, ...] = () if old is None else (old.id,)
     if old is not None and key in IDENTITY_KEYS:
         gone += tuple(fact.id for fact in known if fact.key is None and has_word(fact.text, old.text))
-    return FactChange(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
+    # No value is left if the user took back the last one: then the old fact ends, and no new one begins.
+    return FactChange(fact=None if value is None else new_fact(learned, value), supersedes=gone)
 
 
-def outdated_value(known: Sequence[Fact], learnt: LearnedFact) -> str | None:
-    """The old value of an identity key, if this changes it: free facts that name it are no longer true; else None."""
-    return next((fact.text for fact in known if fact.key == learnt.key), None) if learnt.key in IDENTITY_KEYS else None
+def outdated_value(known: Sequence[Fact], learned: LearnedFact) -> str | None:
+    """The known value of an identity key that a fact was learned for; else None. If the learned value differs, free facts that name the
+    known one are no longer true."""
+    return next((fact.text for fact in known if fact.key == learned.key), None) if learned.key in IDENTITY_KEYS else None
 
 
 def facts_after(known: Sequence[Fact], change: FactChange, now: datetime) -> list[Fact]:
@@ -92,9 +97,9 @@ def facts_after(known: Sequence[Fact], change: FactChange, now: datetime) -> lis
     ]
 
 
-def is_same_fact(fact: Fact, learnt: LearnedFact, cosine: float) -> bool:
-    one, other = canonical(fact.text), canonical(learnt.text)
-    return one == other or is_nearly_equal(one, other) or is_same(fact.text, learnt.text, cosine)
+def is_same_fact(fact: Fact, learned: LearnedFact, cosine: float) -> bool:
+    one, other = canonical(fact.text), canonical(learned.text)
+    return one == other or is_nearly_equal(one, other) or is_same(fact.text, learned.text, cosine)
 
 
 def has_word(text: str, value: str) -> bool:
@@ -102,15 +107,15 @@ def has_word(text: str, value: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(fold(value))}(?!\w)", fold(text)) is not None
 
 
-def new_fact(learnt: LearnedFact, text: str) -> NewFact:
+def new_fact(learned: LearnedFact, text: str) -> NewFact:
     bare = NewFact(
         text=text,
-        key=learnt.key,
-        origin=learnt.origin,
-        source_turn=learnt.source_turn,
-        confidence=learnt.confidence,
-        expires_at=learnt.expires_at,
+        key=learned.key,
+        origin=learned.origin,
+        source_turn=learned.source_turn,
+        confidence=learned.confidence,
+        expires_at=learned.expires_at,
     )
-    if learnt.key is not None:
+    if learned.key is not None:
         return bare
-    return replace(bare, canonical=canonical(text), terms=tuple(terms(text)), embedding=learnt.embedding)
+    return replace(bare, canonical=canonical(text), terms=tuple(terms(text)), embedding=learned.embedding)

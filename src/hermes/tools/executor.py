@@ -28,20 +28,20 @@ Scan = Callable[[str], object | None]
 """Returns what is wrong with a text that is about to enter a prompt; None if nothing is."""
 
 ToolSource = Callable[[], Sequence[Tool]]
-"""Returns the further tools. It is called each time, because a server's tools come and go."""
+"""Returns tools beside our own. It is called each time, because a server's tools come and go."""
 
 MAX_RESULT_CHARS = 4_000
 OFFER_VALID_S = 1_800.0
 
 
 def no_more_tools() -> Sequence[Tool]:
-    """Return no further tools."""
+    """Return no tools beside our own."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The port Tools: our own tools in their fixed order, then those of the further source."""
+    """The port Tools: our own tools in their fixed order, then those of `more_tools`."""
 
     own: Sequence[Tool]
     gate_: Gate
@@ -49,7 +49,7 @@ class Toolbox:
     outcomes: EffectRecords
     offers: Offers
     scan: Scan
-    further: ToolSource = no_more_tools
+    more_tools: ToolSource = no_more_tools
     timeout_s: float = 5.0
     max_result_chars: int = MAX_RESULT_CHARS
     is_for_room: bool = False
@@ -61,8 +61,8 @@ class Toolbox:
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
         mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
-        # The gate has no words for further tools, so it leaves them out only when a message needs no tool at all.
-        others = [] if name == "none" else [tool.schema for tool in self.further() if self._is_offered(tool)]
+        # The gate has no words for these tools, so it leaves them out only when a message needs no tool at all.
+        others = [] if name == "none" else [tool.schema for tool in self.more_tools() if self._is_offered(tool)]
         return GatedTools(name, (*mine, *others))
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
@@ -159,7 +159,7 @@ class Toolbox:
         return not self.is_for_room or tool.reach is ToolReach.ROOM
 
     def _find_tool(self, name: str) -> Tool:
-        known = {tool.name: tool for tool in (*self.further(), *self.own)}  # our own tool wins over a server's tool of the same name
+        known = {tool.name: tool for tool in (*self.more_tools(), *self.own)}  # our own tool wins over a server's tool of the same name
         if name in known and self._is_offered(known[name]):
             return known[name]
         if name in known:

@@ -1,7 +1,7 @@
 """MCP servers as a further source of tools: programs on this machine, over standard input and output, and servers over streamable HTTP.
 
 async with open_servers([McpServer(name="maps", command=("maps-mcp",)), McpServer(name="crm", url="https://…/mcp")]) as servers:
-    Toolbox(…, further=servers.tools)
+    Toolbox(…, more_tools=servers.tools)
 
 Each server has a task of its own that connects, lists its tools, keeps the connection, and connects again when it is lost. While a server
 is away, only its own tools are missing. Hermes does not trust a server: its results are scanned and cut like all others, the names of its

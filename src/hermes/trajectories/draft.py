@@ -38,10 +38,11 @@ class ExportDraft:
     writer: FormatWriter
     ledger: Ledger
     planned: int = 0
-    """How many canonical rows there are; a format may write more or fewer."""
+    """How many rows the plans of the written sessions have; a format may write more or fewer. `take` leaves it as it is: a draft
+    either writes sessions or takes parts."""
 
     def write(self, session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
-        """Write a session, and enter in the ledger where each of its calls is trained, or why it is not."""
+        """Write a session, and enter each of its calls in the ledger: in which row its tokens are trained, or why they are not."""
         plan = plan_session(session, calls, self.planned)
         self.planned += plan.rows
         self.ledger.sessions += 1
@@ -69,7 +70,8 @@ def new_part_draft(form: ExportFormat, settings: ExportSettings) -> ExportDraft:
 
 
 def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, ExportFormat]) -> ExportFormat:
-    """Return the format of the settings; raise TrajectorySettingsError if there is no such format, or `out` is not new or empty."""
+    """Return the format of the settings; raise TrajectorySettingsError if there is no such format, or if `out`
+    exists and is not an empty folder."""
     if settings.format not in formats:
         raise TrajectorySettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -79,10 +81,11 @@ def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, Export
 
 @contextmanager
 def open_draft(out: Path, form: ExportFormat, settings: ExportSettings) -> Iterator[tuple[ExportDraft, Path]]:
-    """Open a draft in a folder beside `out`. If the block ends without `publish`, the folder is removed."""
+    """Open a draft in a new hidden folder beside `out`; yield both. If the block ends without `publish`, the folder is removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
+        # The ledger's entries wait in a hidden file: its first line, the manifest, is known last.
         with (folder / f".{LEDGER}").open("w+b") as body, closing(form(folder, settings)) as writer:
             yield ExportDraft(writer, Ledger(body)), folder
     finally:

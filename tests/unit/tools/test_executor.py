@@ -90,7 +90,7 @@ def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryT
         outcomes=MemoryOutcomes(effects),
         offers=MemoryOffers(effects),
         scan=orders_about,
-        further=lambda: further,
+        more_tools=lambda: further,
         timeout_s=timeout_s,
         max_result_chars=100,
     )

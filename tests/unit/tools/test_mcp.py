@@ -43,7 +43,7 @@ async def boxed(*servers: McpServer, timeouts: McpTimeouts = QUICK) -> AsyncIter
                 outcomes=MemoryOutcomes(effects),
                 offers=MemoryOffers(effects),
                 scan=lambda _: None,
-                further=source.tools,
+                more_tools=source.tools,
                 timeout_s=20.0,
             ),
             source,

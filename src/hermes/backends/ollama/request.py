@@ -1,7 +1,7 @@
-"""Encode a ModelRequest as the body of an `/api/chat` request. Pure.
+"""Encode a ModelRequest as the body of an `/api/chat` request. Pure: sends nothing.
 
 It differs from the form of the message graph: contents are plain texts with their images beside them as bare base64; arguments are
-objects; a tool's result names its tool; limits and sampling are `options`."""
+objects; a tool's result has `tool_name`; limits and sampling are `options`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def encode(
         "messages": [encode_message(message) for message in pair_tool_results(ask.messages)],
         "stream": stream,
         "options": options,
-        "truncate": False,  # an error instead of a shorter prompt; servers before 0.12 do not know it
+        "truncate": False,  # an error instead of a shorter prompt; servers before 0.12 ignore it and cut the prompt
     }
     if ask.tools and ask.tool_choice != "none":
         body["tools"] = list(ask.tools)
@@ -57,6 +57,7 @@ def encode_message(message: ChatMessage) -> dict[str, Any]:
     parts = parts_of(message)
     text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
     encoded: dict[str, Any] = {"role": "system" if message["role"] == "developer" else message["role"], "content": text}
+    # Every part that is no text counts as an image; encode_image refuses what is none.
     images = [encode_image(part) for part in parts if part.get("type") != "text"]
     if images:
         encoded["images"] = images
@@ -74,7 +75,7 @@ def encode_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def encode_image(part: Any) -> str:
-    """An image as bare base64; the server fetches nothing."""
+    """An image as bare base64. Raises CannotEncode for any other part, and for an image at an address: the server fetches nothing."""
     where = part.get("image_url") if part.get("type") == "image_url" else None
     match = _BASE64.fullmatch(where.get("url") or "" if isinstance(where, dict) else where or "")
     if match is None:

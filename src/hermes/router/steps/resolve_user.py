@@ -1,4 +1,6 @@
-"""Step 1: the user who writes, and the agent that answers them."""
+"""Step 1: the user who writes, and the agent that answers them.
+
+`load_user` loads both before the steps begin; the step `resolve_user` refuses users that Hermes does not answer now."""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class NotActivated(PortError):
 
 
 class TooManyMessages(PortError):
-    """The sender writes faster than Hermes answers."""
+    """The sender sent more messages in this conversation within a minute than the setting `inbox.per_minute` allows."""
 
     retry_in = timedelta(minutes=1)
 
@@ -48,7 +50,9 @@ class ResolvedUser:
 
 
 async def load_user(claim: Claim, services: Services) -> ResolvedUser:
-    """Return the sender, whatever their state: Hermes refuses them in their own language too. Raises UserErased for a deleted user."""
+    """Return the sender of the claimed message, whatever their state: a refusal is written in their language too.
+
+    Raises UserErased for a deleted user."""
     async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
@@ -59,8 +63,9 @@ async def load_user(claim: Claim, services: Services) -> ResolvedUser:
 
 
 async def resolve_user(claim: Claim, person: ResolvedUser, services: Services) -> ResolvedUser:
-    """Return the user if they are active and do not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
-    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:  # API keys have a limit of their own
+    """Return the user as given, if they are active and do not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
+    # `recent` counts the user's messages of the last minute here. API keys have a limit of their own.
+    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:
         raise TooManyMessages
     if person.user.state is UserState.STRANGER:
         raise UnknownSender

@@ -1,7 +1,8 @@
 """Scripts that several tasks call at one moment go to Redis in one round trip. The trips follow one another.
 
-So scripts run in the order of the calls: a hold that is settled first is settled before a later call reserves. Under load a trip takes all
-scripts that were called during the trip before it; no call waits for more than two trips."""
+So scripts run in the order of the calls: if a task settles a budget hold and another task reserves after it, Redis settles first. Only a
+script that the server has lost runs after the others of its trip. A trip takes the scripts that were called during the trip before it,
+at most `MAX_SCRIPTS`: up to that load no call waits for more than two trips."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class ScriptBatch:
                 resolve_future(call.reply, reply)
 
     async def _round_trip(self, taken: Sequence[ScriptCall]) -> list[Any]:
-        """One write, and a reply for each call. On the bare connection: the client's pipeline needs twice the processor time."""
+        """Send all calls in one write; return a reply for each. Without redis-py's pipeline, which needs twice the processor time."""
         pool = self._redis.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:

@@ -1,6 +1,7 @@
-"""Read prompts from a JSONL file. An item is named by its `id`, or by its content: so its name stays when other lines are added or removed.
+"""Read prompts from a JSONL file. Each iteration reads the file again, one line at a time.
 
-Two equal rows without ids are two items; the second is named `…-2`. Each iteration reads the file again, one line at a time."""
+An item is named by its `id`, or by the digest of its row: so its name stays when other rows are added or removed. Equal rows without ids
+are several items: the second is named `…-2`. If one of them is removed, the last of these names is gone."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class PromptItem:
 
     id: str
     digest: str
-    """The digest of the whole row: an item whose row changed is another item, even under the same name."""
+    """The digest of the whole row. It shows a resumed run that the row behind an `id` has changed: then it is another item."""
     line: int
     messages: Sequence[Mapping[str, Any]] = field(repr=False)
     row: Mapping[str, Any] = field(repr=False)
@@ -90,14 +91,14 @@ class PromptFile:
 
     def _row(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            row = json.loads(line, parse_constant=_refuse_constant)
+            row = json.loads(line, parse_constant=_refuse_constant)  # Python's parser would accept NaN and Infinity
         except (ValueError, RecursionError) as error:
             self._refuse(number, f"not JSON ({error})")
         if not isinstance(row, dict) or row.get(self._prompt) is None:
             has = f"; it has {', '.join(row)}. Another field: --prompt-field NAME" if isinstance(row, dict) and row else ""
             self._refuse(number, f"expected an object with {self._prompt!r}{has}")
         try:
-            canonical(row).decode("ascii").encode()
+            canonical(row).decode("ascii").encode()  # only to see whether it raises: the row gets a digest
             MessageGraph([{"role": "user", "content": "", "metadata": row}])  # checks that the graph can keep the row as metadata
         except (MessageError, ValueError) as error:
             self._refuse(number, f"this row cannot be stored ({error})")

@@ -1,11 +1,14 @@
 """A run on disk: finished rollouts stay finished, even if the process is killed.
 
+An item is one prompt. A run makes several rollouts of each item, numbered from 0. A rollout that is made again has the next attempt number.
+
     run.json         the run's recipe and its random id
     dataset.jsonl    the items that the run last read, by name and digest
     graphs.jsonl     every rollout's message graph, one a line: `hermes export` reads it
     rollouts.jsonl   the index: an entry for each rollout, with the place of its graph; so a resumed run need not read the graphs
     aside.jsonl      rollouts that were interrupted, or made again: kept, and not counted as rollouts of the run
-    statistics.json, items.jsonl
+    statistics.json  the statistics of the run
+    items.jsonl      the statistics of each item
 
 A rollout is finished when its graph, and after that its entry, is on disk; both are synced before `put` returns. After `kill -9` only the
 end of a file can be torn: a complete graph without an entry gets one, a torn line is cut off. One process at a time works in a folder."""
@@ -72,7 +75,7 @@ class RunFolder:
     recovered: int = 0
     """How many finished rollouts had no entry, because the process was killed before it wrote it."""
     torn: int = 0
-    """How many files had a torn end, because the process was killed while it wrote."""
+    """How many of graphs.jsonl and rollouts.jsonl (not aside.jsonl) had a torn end, because the process was killed while it wrote."""
     _lock: BinaryIO | None = None
     _size: int = 0
 
@@ -160,7 +163,7 @@ class RunFolder:
         """Store rollouts that the run does not count, each with its graph's JSON."""
         with self.file(ASIDE).open("ab") as file:
             for entry, text in rollouts:
-                file.write(text.rstrip(b"\n") + b"\n")
+                file.write(text.rstrip(b"\n") + b"\n")  # a line of graphs.jsonl ends with one already
                 self._register_aside(entry)
             sync(file)
 
@@ -178,7 +181,7 @@ class RunFolder:
                     file.write(self.graph_line(each))
             sync(file)
             sync(notes)
-        finish_moving(self.path, is_recovery=False)
+        finish_moving(self.path, is_recovery=False)  # the two new files take the places of the old ones
         for each in gone:
             del self.done[each.key]
         still = {item for item, _ in self.done}
@@ -216,7 +219,7 @@ class RunFolder:
         self._drop_copies()
 
     def _cut_index(self) -> None:
-        """Cut off everything after the last complete line of the index."""
+        """Cut the index off at the first line that is torn or cannot be read. `_index_missing` adds its entries again, from the graphs."""
         path, good = self.file(INDEX), 0
         if not path.exists():
             return

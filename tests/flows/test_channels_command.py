@@ -87,4 +87,4 @@ async def test_without_anybody_in_front_of_it_nobody_waits_and_whoever_waits_in_
         added = await in_thread(terminal, *command, TELEGRAM_TOKEN=platforms.telegram.token)
         assert (added.returncode, added.stderr) == (0, "")
         vain = await in_thread(terminal, *command, "--wait", "0.5", TELEGRAM_TOKEN=platforms.telegram.token)
-        assert (vain.returncode, "Nobody has written yet." in vain.stderr) == (0, True)
+        assert (vain.returncode, "No message has come yet." in vain.stderr) == (0, True)

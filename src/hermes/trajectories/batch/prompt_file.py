@@ -35,11 +35,12 @@ class PromptItem:
     """The row as it is in the file."""
     system: str | None = None
     cwd: str | None = None
+    prompt_field: str = PROMPT_FIELD
 
     @property
     def rest(self) -> dict[str, Any]:
         """The fields of the row that batch runs do not use."""
-        return {name: value for name, value in self.row.items() if name not in (*ITEM_FIELDS, PROMPT_FIELD)}
+        return {name: value for name, value in self.row.items() if name not in (*ITEM_FIELDS, self.prompt_field)}
 
 
 class PromptFile:
@@ -87,7 +88,7 @@ class PromptFile:
         for field_ in ("system", "cwd"):
             if not isinstance(row.get(field_), str | None):
                 self._refuse(number, f"its {field_} is not a text")
-        return PromptItem(name, whole, number, self._messages(row, number), row, row.get("system"), row.get("cwd"))
+        return PromptItem(name, whole, number, self._messages(row, number), row, row.get("system"), row.get("cwd"), self._prompt)
 
     def _row(self, line: bytes, number: int) -> dict[str, Any]:
         try:
@@ -98,7 +99,7 @@ class PromptFile:
             has = f"; it has {', '.join(row)}. Another field: --prompt-field NAME" if isinstance(row, dict) and row else ""
             self._refuse(number, f"expected an object with {self._prompt!r}{has}")
         try:
-            canonical(row).decode("ascii").encode()  # only to see whether it raises: the row gets a digest
+            canonical(row)  # only to see whether it raises: the row gets a digest
             MessageGraph([{"role": "user", "content": "", "metadata": row}])  # checks that the graph can keep the row as metadata
         except (MessageError, ValueError) as error:
             self._refuse(number, f"this row cannot be stored ({error})")

@@ -44,8 +44,9 @@ def test_reads_texts_messages_and_everything_else(tmp_path: Path) -> None:
 
 
 def test_another_field_can_be_the_prompt(tmp_path: Path) -> None:
-    [item] = PromptFile(write_rows(tmp_path / "q.jsonl", {"question": "why?"}), prompt="question")
+    [item] = PromptFile(write_rows(tmp_path / "q.jsonl", {"question": "why?", "prompt": "short"}), prompt="question")
     assert item.messages == [{"role": "user", "content": "why?"}]
+    assert item.rest == {"prompt": "short"}
 
 
 @pytest.mark.parametrize(

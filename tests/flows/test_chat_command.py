@@ -228,7 +228,7 @@ def test_a_chat_in_a_terminal(terminal: Terminal, database_url: str) -> None:
         chat.type("/new\n")
         assert "A new conversation." in chat.until("> ")
         chat.type("/what\n")
-        assert "/quit or Ctrl-D ends." in chat.until("> ")
+        assert "/quit or Ctrl-D ends the chat." in chat.until("> ")
         chat.type("orders\n")
         shown = chat.until("> ")
         assert "Look: ]0;minehere" in shown
@@ -244,12 +244,12 @@ def test_ctrl_c_stops_waiting_and_not_the_answer_and_twice_it_ends(terminal: Ter
         chat.until("Ctrl-C stops waiting")
         eventually(lambda: rows(database_url, "select count(*) from inbox") == [(1,)])
         chat.interrupt()
-        assert "Ctrl-C again ends." in chat.until("> ")
+        assert "Ctrl-C again ends the chat." in chat.until("> ")
         eventually(lambda: rows(database_url, "select count(*) from outbox") == [(1,)])
         chat.type("still there?\n")
         assert "You said still there?" in chat.until("> ")
         chat.interrupt()
-        assert "Ctrl-C again ends." in chat.until("> ")
+        assert "Ctrl-C again ends the chat." in chat.until("> ")
         chat.interrupt()
         assert chat.ended() == 0
 

@@ -48,7 +48,9 @@ class CallRecorder(Protocol):
     It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
     async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
-        """Write the call's row and the answer in one statement if possible, and return the session. None: the answer was not written."""
+        """Write the call's row and the answer in one statement if possible, and return the session.
+
+        None: nothing was written, neither row nor answer; the gateway then opens a transaction and calls `write`."""
         ...
 
     async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:

@@ -59,7 +59,7 @@ class CallRecord:
     """Digest of the encoded request as it went over the wire."""
     prompt_token_ids: Sequence[int] | None = None
     prompt_derived: bool = False
-    """True if Hermes tokenised the prompt itself because the server did not return its token ids."""
+    """True if the caller tokenised the prompt, because the server did not return its token ids."""
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     """One float32 for each of `token_ids`."""

@@ -118,7 +118,8 @@ class Agents(Protocol):
         ...
 
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
-        """Add an event without moving the pointer: `adapter` was refused. Raises NotFound. Repeating it changes nothing."""
+        """Add an event without moving the pointer: `adapter` was asked for and is not in place. It was refused, or rolled back after
+        another swap had moved the pointer. Raises NotFound. Repeating it changes nothing."""
         ...
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:

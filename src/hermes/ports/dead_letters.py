@@ -63,9 +63,9 @@ class DeadLetters(Protocol):
         ...
 
     async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """Put dead letters back into the outbox, in their first order and with all their tries: behind all messages of their conversations,
-        and marked as late. Return them as they were; the caller defers the deliveries of their conversations. A refund stays. Locks the
-        conversations until the transaction ends."""
+        """Put dead letters back into the outbox, in the order in which they were first put there, each with a full set of tries: behind all
+        messages of their conversations, and marked as late. Return them as they were; the caller defers the deliveries of their
+        conversations. A refund stays. Locks the conversations until the transaction ends."""
         ...
 
     async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:

@@ -126,7 +126,7 @@ class ProactiveMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxLengths:
-    """How many outbox messages failed at least once and are not sent."""
+    """How many outbox messages were put back after a failed try, and how many were given up, some without any try."""
 
     failed_sends: int
     """Put back, to be tried again."""

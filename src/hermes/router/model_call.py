@@ -1,4 +1,5 @@
-"""One model call of a turn: its caller, and its answer as the journal keeps it. The step that calls writes it to the journal."""
+"""One model call of a turn: its caller, and its answer as the journal keeps it. The step that calls writes it to the journal,
+so that it is paid once and a turn that runs again reads it word for word."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ async def ask_model(
     try:
         answer = JournaledAnswer.of(await services.models.complete(request, caller))
     except StoreUnavailable as error:
-        # Without the store the gateway cannot read the budget, so it makes no call. If the turn's own store is away, the steps raise.
+        # The rest of the budget is unknown, so it counts as spent: no call is made. If the turn's own store is away, the steps raise.
         raise NoAnswer(f"the call could not be admitted: {error}") from error
     if not answer.text and (not answer.tool_calls or tool_choice == "none"):
         raise EmptyAnswer(f"{answer.model} said nothing ({answer.finish_reason})")

@@ -139,7 +139,10 @@ class ProactiveMessenger:
         return origin.envelope.event.platform in self.outbox_delivery.senders
 
     def _text_for_prompt(self, text: str) -> str:
-        """The text without lines in which `scan` finds an attack: a reminder repeats the user's words, which may hold orders to a model."""
+        """The text as it may stand in a prompt. A reminder repeats the user's words, which may hold orders to a model.
+
+        If `scan` finds an attack, the lines with an attack are dropped, except the first line; if the rest together is still an attack,
+        only the first line stays."""
         if self.scan(text) is None:
             return text
         first, *rest = text.splitlines()

@@ -43,7 +43,8 @@ def label_message(text: str, *, speaker: str, name: str) -> str:
     """Return a message of a shared room as it is shown to a model. If the text is empty, that is the label alone."""
     shown = readable_name(name)
     first = f'[person {speaker}, "{shown}", writes:]' if shown else f"[person {speaker}, writes:]"
-    # splitlines knows every character that a model may take for the end of a line. A NUL and the like end no line.
+    # splitlines knows every character that a model may take for the end of a line. A NUL and the like end no line, so they stay inside a
+    # quoted one.
     lines = DIRECTION_MARKS.sub("", text).splitlines()
     return "\n".join([first, *(f"{QUOTE}{line}" for line in lines)])
 

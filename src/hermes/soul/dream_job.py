@@ -94,7 +94,8 @@ PAGE_SIZE = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DreamJob:
-    """Dreams for all users. If the dream of one user fails, the others still get theirs."""
+    """Dreams for all users, one after the other, each paid by the user it is for. If the dream of one user fails, the others still get
+    theirs."""
 
     dreamer: Dreamer
     people: Users

@@ -1,7 +1,8 @@
 """The structural keys: their names, the values that they may hold, and how a new value changes an old one.
 
 Each key has a type: an hour, a party size, one of a few words, a short name. A value of another type is refused, so no instruction gets
-through, in any language. Every value is one line of text in one spelling: `normalize_value("preferred_booking_hour", "7 pm")` is "19"."""
+through, in any language (`last_booking` is a line of any text, which is sanitised). Every value is one line of text in one spelling:
+`normalize_value("preferred_booking_hour", "7 pm")` is "19"."""
 
 from __future__ import annotations
 
@@ -129,7 +130,7 @@ def parse_names(value: object) -> str | None:
 
 
 def parse_line(value: object) -> str | None:
-    """One line of text, of at most 200 characters."""
+    """One line of text, of at most 200 characters. Any text passes, so the caller sanitises it like every other value."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     return text if 0 < len(text) <= 200 else None
 

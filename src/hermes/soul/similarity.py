@@ -63,8 +63,8 @@ def canonical(text: str) -> str:
 
 
 def is_nearly_equal(one: str, other: str) -> bool:
-    """Whether two canonical forms share nine of ten letter triples, and `differ` finds no difference. Unreliable for short forms: there one
-    letter changes most triples."""
+    """Whether two canonical forms share nine of ten letter triples, and `differ` finds no difference. Unreliable for short forms: they
+    share triples by chance, or differ in most of them by one letter."""
     first, second = shingles(one), shingles(other)
     return len(first & second) >= MIN_SHINGLE_SHARE * len(first | second) and not differ(one, other)
 

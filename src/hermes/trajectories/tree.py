@@ -30,7 +30,8 @@ class TreePlacement:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """The flattened trie, and where the trained tokens of every call lie in it."""
+    """The flattened trie, and where the trained tokens of every call lie in it. Tokens that two differing twins share have an entry for
+    each."""
 
     session: str
     rollout: str

@@ -42,7 +42,8 @@ def with_folder_access(user: ServerUser) -> ServerUser:
 def choose_server_user(home: Home, postgres: Path, *, namespace: ServerUser = NAMESPACE_USER) -> ServerUser:
     """The current user. For root: the owner of the data if that is another user, else a user namespace, else the user `nobody`.
 
-    Only for `nobody` does a folder change its owner: `stores`, while it has no database. Raises PlatformUnsupported if no way is left."""
+    Only for `nobody` do owners change: of `stores` with its leases and start lock, while it has no database. A home folder of root then
+    also lets other users pass through. Raises PlatformUnsupported if no way is left."""
     if os.geteuid() != 0:
         return CURRENT_USER
     owner = home.stores.stat()

@@ -33,15 +33,16 @@ JSON_TYPES: Mapping[Any, Mapping[str, Any]] = {
     dict: {"type": "object"},
     Any: {},
 }
-CONTEXT_PARAMETER = "context"
+CONTEXT_PARAMETER = "rollout_context"
+"""Not `context`: that is a usual parameter of a tool, and a function with it alone would be taken for a factory."""
 
 
 def toolset_from(name: str, found: Any) -> Toolset:
     """Return a toolset for an object that the user named. Raises TypeError or NameError with one line that says what is wrong.
 
     The object may be a function (one tool), a list of functions, a module (its public functions), a class (one instance for each rollout,
-    whose public methods are the tools), a function with the one parameter `context` (called for each rollout, returns any of these), or an
-    object with the method `open` of Toolset."""
+    whose public methods are the tools), a function with the one parameter `rollout_context` (called for each rollout, returns any of
+    these), or an object with the method `open` of Toolset."""
     if callable(getattr(found, "open", None)) and not isinstance(found, type | types.ModuleType):
         return RenamedToolset(name, found.open)
     if isinstance(found, type):

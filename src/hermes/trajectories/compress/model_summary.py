@@ -143,7 +143,7 @@ class SummaryPrompt:
     """The terms of the messages that the summary stands for, and of the protected ones before them."""
 
     def known_share(self, text: str) -> float:
-        """Return the share of an answer's terms that occur in the conversation. Short terms occur everywhere and do not count."""
+        """Return the share of an answer's terms that occur in `terms`. Short terms occur everywhere and do not count."""
         terms = [term for term in terms_of(text) if len(term) > 3 or not term.isascii() or term.isdigit()]
         return sum(term in self.terms for term in terms) / len(terms) if terms else 1.0
 

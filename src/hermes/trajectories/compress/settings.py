@@ -84,7 +84,8 @@ class SummarizationSettings:
     user_words_share: float = 0.0
     """The share of a model's summary that is kept for the user's own words, quoted."""
     known_words_share: float = 0.0
-    """The share of a summary's words that must occur in the conversation. 0 takes any summary; 0.4 is good for small models."""
+    """The share of a summary's words that must occur in the messages that it replaces, or in protected ones before them. 0 takes any
+    summary; 0.4 is good for small models."""
 
 
 @dataclass(frozen=True, slots=True)

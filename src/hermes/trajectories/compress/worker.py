@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 
 def run_uninterrupted(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end; if the user pressed Ctrl-C meanwhile, raise KeyboardInterrupt after it."""
+    """Run a coroutine to its end; if the user pressed Ctrl-C meanwhile, raise KeyboardInterrupt after it.
+
+    Otherwise Ctrl-C could come between the event loop and its coroutine. Works in the main thread, while SIGINT has Python's own
+    handler."""
     with _defer_interrupt():
         return asyncio.run(main())
 

@@ -1,7 +1,8 @@
 """TRL's SFTTrainer, pre-tokenised: `rows.parquet` with `input_ids` and `labels`; TRL does not read the other columns.
 
 The ledger's `row` is a row of the file: its tokens are `input_ids`, trained where `labels` is not -100. TRL has no weights, so tokens
-shared by several samples come in several rows (see `unweighted_rows`).
+shared by several samples come in several rows (see `unweighted_rows`). The model shifts labels
+by one, so a reply to an empty prompt would be trained from its second token on.
 
 Set `max_length=None`: by default TRL cuts rows at 1,024 tokens and drops rows left without a label. Hermes cuts nothing."""
 

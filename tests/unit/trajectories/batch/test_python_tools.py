@@ -127,8 +127,8 @@ async def test_a_module_a_function_and_a_maker_are_toolsets() -> None:
     module = types.ModuleType("module")
     exec('def hello(name: str) -> str:\n    "Greet."\n    return "Hello " + name', module.__dict__)  # noqa: S102
 
-    async def make(context: RolloutContext) -> Any:
-        return [lambda_of(context.row["gold"])]
+    async def make(rollout_context: RolloutContext) -> Any:
+        return [lambda_of(rollout_context.row["gold"])]
 
     def lambda_of(gold: int) -> Any:
         def tell() -> int:
@@ -154,7 +154,7 @@ def test_what_is_no_tool_is_refused() -> None:
 
 
 async def test_two_tools_of_one_name_and_a_toolset_that_breaks_are_said() -> None:
-    def make(context: RolloutContext) -> Any:
+    def make(rollout_context: RolloutContext) -> Any:
         raise OSError("no room")
 
     with pytest.raises(ToolsetFailed, match="one and two both have a tool add"):

@@ -32,6 +32,8 @@ ToolSource = Callable[[], Sequence[Tool]]
 
 MAX_RESULT_CHARS = 4_000
 OFFER_VALID_S = 1_800.0
+ERROR_PREFIX = "Error: "
+"""Begins the text of a failed call, and so the record of a foreign tool that failed."""
 
 
 def no_more_tools() -> Sequence[Tool]:
@@ -75,7 +77,7 @@ class Toolbox:
             async with asyncio.timeout(self.timeout_s):
                 return self._fit_for_model(await self._carry_out(call, index, user), call.name), False
         except (BadArguments, ToolProblem) as problem:
-            return self._fit_for_model(f"Error: {problem}", call.name), True
+            return self._fit_for_model(f"{ERROR_PREFIX}{problem}", call.name), True
         except TimeoutError:
             log.warning("tool_timed_out", tool=call.name, after_s=self.timeout_s)
             return f"Error: {call.name} took longer than {self.timeout_s:g} s. Tell the user that it is not available right now.", True
@@ -119,7 +121,7 @@ class Toolbox:
         try:
             text = await tool.run(ToolContext(user, None, context.key), arguments)
         except ToolProblem as problem:
-            await self._keep_outcome(user, index, tool, f"Error: {problem}")
+            await self._keep_outcome(user, index, tool, f"{ERROR_PREFIX}{problem}")
             raise
         await self._keep_outcome(user, index, tool, text)
         return text
@@ -194,7 +196,9 @@ def confirmation_code(tool: Tool, call: ToolCall) -> str | None:
 
 
 def first_outcome(known: EffectRecord, tool: Tool) -> str:
-    """Return the result of the first call with this turn and index. Raises ToolProblem if that call was interrupted."""
+    """Return the result of the first call with this turn and index. Raises ToolProblem if that call failed or was interrupted."""
     if known.text is None:
         raise ToolProblem(f"{tool.name} was begun before and cut off; it may have happened, so do not repeat it and tell the user")
+    if tool.is_foreign and known.text.startswith(ERROR_PREFIX):
+        raise ToolProblem(known.text.removeprefix(ERROR_PREFIX))
     return known.text

@@ -1,6 +1,7 @@
 """Runs tool calls: checks the arguments, limits the time, applies each effect once, and cleans the result. Implements the port `Tools`.
 
-    read the arguments  →  (writes, spends) begin the effect  →  run the tool  →  keep its result  →  cut  →  scan
+    reads             read the arguments  →  run the tool  →  cut  →  scan
+    writes, spends    note that the effect begins  →  read the arguments  →  run the tool  →  keep its result  →  cut  →  scan
 
 One transaction holds the tool's changes and the record of them. A tool outside our transactions is recorded as begun before it runs, so
 that an interrupted call is not repeated: it may have had its effect."""
@@ -61,9 +62,10 @@ class Toolbox:
         return replace(self, is_for_room=True)
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
+        """`warm` is the subset that the vendor's prompt cache may still hold."""
         name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
         mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
-        # The gate has no words for these tools, so it leaves them out only when a message needs no tool at all.
+        # The gate knows no words for tools that are not ours, so it leaves them out only when a message needs no tool at all.
         others = [] if name == "none" else [tool.schema for tool in self.more_tools() if self._is_offered(tool)]
         return GatedTools(name, (*mine, *others))
 

@@ -10,7 +10,7 @@ The steps, from the gentlest to the harshest; the planner goes only as far as ne
     3. the whole middle is summarised, and results whose call is protected are trimmed
     4. with `trim_protected`, tool results of protected turns are trimmed too
     5. summaries get shorter than the settings ask for, down to `N turns left out.`
-    6. nothing helps: the plan of 3 and 4 is carried out, and the result is flagged as over the limit
+    6. nothing helps: only 1 to 3 are carried out, and the result is flagged as over the limit
 
 The plan is complete before a summariser is asked; `compaction` carries it out."""
 
@@ -96,7 +96,7 @@ class Planner:
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:
-        """Where a summary may end: number of the segment and of the unit in it, in order. A segment that is a summary already is left alone."""
+        """Where a summary may end: segment and unit, as numbers, in order. A segment that is a summary already is left alone."""
         return [
             (number, unit)
             for number, segment in enumerate(self._layout.segments)
@@ -117,7 +117,7 @@ class Planner:
         }
 
     def _cuts(self, end: int) -> tuple[SummaryCut, ...]:
-        """Return the cuts up to the end with this index in `_ends`: whole segments before it, and its own segment up to its unit."""
+        """Return the cuts up to an end, an index of `_ends`: whole segments before it, and its own segment up to its unit."""
         if end < 0:
             return ()
         lasts = dict(self._ends[: end + 1])  # the last unit of each segment

@@ -88,7 +88,7 @@ def test_a_malformed_master_key_is_refused_and_not_echoed(run: Run) -> None:
 
 def test_master_keys_are_rotated(run: Run, database_url: str) -> None:
     old, new = (run("keys", "new-master").stdout.strip() for _ in range(2))
-    assert run("keys", "rewrap", HERMES_MASTER_KEYS=old).stdout == "0 data keys are wrapped by the newest master key now.\n"
+    assert run("keys", "rewrap", HERMES_MASTER_KEYS=old).stdout == "0 data keys are wrapped by the first master key now.\n"
     with psycopg.connect(database_url) as connection:
         connection.execute("insert into users (state, referral_code) values ('active', 'x')")
     assert run("keys", "rewrap", HERMES_MASTER_KEYS=f"{new},{old}").exit_code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,8 +16,6 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.runtime import Config, run, with_hermes
 from hermes.ports.api_keys import KEY_SCOPES, ApiKey
-
-T = TypeVar("T")
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke. Master keys: new-master, rewrap.")
 app.add_typer(keys, name="keys")
@@ -44,7 +42,9 @@ def create(
     ] = None,
     channel: Annotated[
         list[str] | None,
-        typer.Option(help="A conversation (`channel` of /v1/messages) that it may use; repeatable.", show_default="all of its account"),
+        typer.Option(
+            help="A conversation (`channel` of /v1/messages) that the key may use; repeatable.", show_default="all of its account"
+        ),
     ] = None,
     is_json: Json = False,
     config: Config = None,
@@ -96,7 +96,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
             key.account,
             names_or_all(key.scopes),
             names_or_all(key.channels),
-            key.tier or "usual",
+            key.tier or "default",  # completions.tier of the settings
             "yes" if key.trains else "no",
         )
         table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
@@ -123,9 +123,10 @@ def new_master() -> None:
 
 @keys.command()
 def rewrap(*, config: Config = None) -> None:
-    """Wrap every user's data key with the newest master key. Afterwards you can remove the older master keys.
+    """Wrap every user's data key with the first of HERMES_MASTER_KEYS. Afterwards you can remove the other master keys.
 
-    Put the new key first: HERMES_MASTER_KEYS=NEW,OLD. Stored messages do not change. You may interrupt and repeat this command."""
+    Before, give both keys to every process: first OLD,NEW, and when all have them, NEW,OLD. Stored messages do not change. You may
+    interrupt and repeat this command."""
 
     async def wrap(hermes: Hermes) -> int:
         total = 0
@@ -137,7 +138,7 @@ def rewrap(*, config: Config = None) -> None:
             total += some
             typer.echo(f"\r{total} data keys", nl=False, err=True)
 
-    typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
+    typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the first master key now.")
 
 
 def names_or_all(names: Sequence[str] | None) -> str:

@@ -4,7 +4,7 @@
     sent                  -                       resets it
     rate_limited          when the platform says  no
     service_unavailable   yes                     yes
-    network_timeout       yes                     yes                     proven not sent
+    network_timeout       yes                     yes                     no connection, or nothing was written to it
     ambiguous             once                    yes                     it may have arrived: a second doubt waits for a receipt
     unauthorized          no                      no                      the breaker opens at once
     invalid_recipient     no                      no                      the user is unreachable until they write again
@@ -12,8 +12,9 @@
     rejected              once, as plain text     no
 
 A message that was in doubt twice is not sent again: if the platform sends receipts, a receipt has a minute to come; otherwise the message
-is given up. A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and
-then the message is given up. No call sleeps for longer than ten seconds: longer waits are left to the queue."""
+is given up. After `rate_limited`, `service_unavailable` and `network_timeout` the message is certainly not sent: it is tried again within
+the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, or later if the platform says so; then it is given up. No single
+wait within a call is longer than ten seconds: longer waits are left to the queue."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ MAX_CALL_S = 100.0
 RECEIPT_WAIT_S = 60.0
 """How long a receipt may take, after the last try that may have arrived."""
 MAX_DOUBTS = 1
-"""How often a message that may have arrived is sent again."""
+"""How many tries in doubt a message may have and still be sent again: after the first yes, after the second no."""
 
 
 class RetryAction(StrEnum):
@@ -48,7 +49,7 @@ class RetryAction(StrEnum):
     ELSEWHERE = "elsewhere"
     """At once, to the channel's new id."""
     LATER = "later"
-    """Put back: this counts as a failure, or as a doubt."""
+    """Put back into the queue: for another try, or to wait for a receipt. Counts as a doubt if it may have arrived, else as a failure."""
     GIVE_UP = "give_up"
 
 
@@ -57,6 +58,7 @@ class RetryRule:
     """One row of the table."""
 
     is_retried: bool = False
+    """Whether it is tried again while there are waits left. `plan_retry` and `other_way` decide about the single tries ("once")."""
     counts: bool = False
     """Whether the breaker counts it."""
 
@@ -135,7 +137,7 @@ def other_way(send_result: SendResult, tries: TriesSoFar) -> RetryAction | None:
 
 
 def retry_or_queue(send_result: SendResult, tries: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
-    """For a message proven not sent: retry in this call if the wait is short enough; otherwise from the queue, while it has tries."""
+    """For a message that is certainly not sent: retry in this call if the wait is short enough; else from the queue, while it has tries."""
     stated_s = send_result.retry_after_s or 0.0
     if tries.in_call < len(RETRY_WAITS_S):
         wait_s = max(RETRY_WAITS_S[tries.in_call], stated_s)

@@ -1,10 +1,11 @@
-"""One call down a chain of backends under one deadline: the first backend that answers ends the run. No attempt is repeated or hidden.
+"""One call down a chain of backends under one deadline: the first backend that answers ends the run. Each attempt is made once and listed.
 
-While a further backend remains, one attempt gets at most 60 % of the time that is left, so that a backend that hangs still fails over.
+While a further link remains, one attempt gets at most 60 % of the time that is left, so that another link can follow one that hangs.
 Another backend may take over until the first delta of a stream, and none after it: half an answer is never passed off as a whole one.
 
 An attempt holds a slot of its backend; a call that waits for a slot holds nothing. The wait does not count against the deadline. It has a
-limit of its own for the whole chain. A link gets at most 60 % of what is left of it while another backend remains; then it is passed over.
+limit of its own for the whole chain. While a link of another backend remains, a link may use at most 60 % of what is left of that limit;
+if it gets no slot, it is passed over.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hermes.ports.model_calls import CallAttempt
 from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
 
 ATTEMPT_SHARE = 0.6
-"""The share of the time left, for an answer or for a slot, that one attempt may use while further links remain."""
+"""The share of the time left that one attempt may use: for an answer while further links remain, for a slot while another backend does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class ChainRun:
         self._last_error: BackendError | None = None
         self._no_capacity: NoCapacity | None = None
         self.called: ChainLink | None = None
-        """The link that has the request now. None: no backend has it yet, or each that had it refused; then nothing can have been paid."""
+        """The link that has the request now. None: no backend has it yet, or each that had it failed or timed out. Then the call counts as
+        unpaid, although a vendor may bill an attempt that timed out."""
 
     @property
     def attempts(self) -> tuple[CallAttempt, ...]:
@@ -127,7 +129,7 @@ class ChainRun:
                         yield link
                     partial.add(piece)
                     yield piece
-            except (StopAsyncIteration, TimeoutError) as error:
+            except (StopAsyncIteration, TimeoutError) as error:  # a stream that ends without a completion is treated like a timeout
                 if first_delta is not None:
                     raise cut_short_error(link, self._ask_for(link), partial) from error
                 self._add_failure(link, timeout_error(link, timeout_s))

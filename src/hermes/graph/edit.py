@@ -1,7 +1,7 @@
 """The edit rule: when does an edit keep the version it changes?
 
     An edit keeps the previous version exactly when some sampled response, in the list or inside a chat attached to it,
-    would otherwise no longer be reachable with its context. Any other edit leaves no trace.
+    would otherwise no longer be reachable with its context. Any other edit replaces messages without keeping them.
 
 A response is reachable when some head (the current list or a kept version) holds its context followed by its message.
 Worked example, * = sampled:
@@ -9,15 +9,16 @@ Worked example, * = sampled:
     [S U A* U B*]    edit at 1   keeps it: A and B were sampled after the old U. Now [S U' A U B]: copies, no samples
     [S U' A U B]     edit at 1   keeps nothing: no model saw this list
     [S U" A U B C*]  edit at 3   keeps it: C was sampled after the message at 3
-    [S U A*]         edit back to an old text, and A lies on a kept head: nothing more to keep
+    [S U A* W B C]   edit at 1   keeps nothing. U" was edited back to U, so A is a sample again; but a kept version holds it too
 
 Three facts make the rule cheap:
 - Only samples at k or later can lose their context, where k is the first index at which the lists before and after differ.
-- Keeping a version saves every sample in the list at once, so only samples that came after it (`fresh`) can be lost,
-  and of these the last decides: if some kept head agrees with the list past it, that head holds the earlier ones too.
+- Keeping a version saves every sample in the list at once, so only samples that came after it (`fresh`) can be lost.
+  Of these the last decides: a kept head that agrees with the list up to this sample, and in it, holds the earlier ones too.
 - A chat attached to a message does not depend on the messages before it: it is lost only when its own message is replaced or removed.
 
-Everything that affects the decision is in this file. Knows nothing about files, threads or how lists are indexed."""
+The decision is made here; `version_tree.depth` says how far a kept head agrees with the list. Knows nothing about files, threads or how
+lists are indexed."""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ def branch(history: GraphHistory, context: Sequence[Node], node: Node) -> tuple[
     depth = common_prefix(nodes, history.nodes)
     head = history.live if depth == len(nodes) else history.version_tree.find(nodes, depth, history.nodes_of)
     if head is not None:
-        lost = _responses_in(nodes)
-        if not lost or not lost - _responses_in(history.all_nodes()):
+        attached = _responses_in(nodes)
+        if not attached or not attached - _responses_in(history.all_nodes()):
             return head, len(context)
     if history.deltas:
         history.deltas[-1] = Delta.between(history.nodes_of(history.kept[-1]), nodes)

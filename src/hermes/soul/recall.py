@@ -1,7 +1,7 @@
 """Find the facts that a message is about: by exact cosine and shared words, weighed, with a minimum score.
 
-The two measures fail differently. Words find names, numbers and rare things, which facts are full of; vectors find the same idea in other
-words. Alone, words are better by far, so a vector counts with the weight that was measured for its model, and no more."""
+The two measures fail differently. Words find names, numbers and rare things, and facts hold many of these; vectors find the same idea in
+other words. Words alone find far more than vectors alone. So a vector counts only with the weight that was measured for its model."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 MAX_RECALLED_FACTS = 10
 MIN_SCORE = 0.12
-"""A fact with a lower score is not about the message. On the recall data with MiniLM no right fact scores lower; a question that
-is asked of the wrong user's memory finds three facts instead of ten, and in three of ten cases none."""
+"""A fact with a lower score is not about the message. Measured by `benchmarks/recall.py` with MiniLM: no right fact scores lower. A
+question that another user's memory cannot answer finds three facts there instead of ten, and in three of ten cases none."""
 SATURATION, LENGTH_PENALTY = 0.9, 0.4
 """k1 and b of BM25. Facts are short, so their length says little."""
 MAX_INLINE_ROWS = 200
@@ -38,7 +38,7 @@ MIN_FACT_COUNT = 100
 
 @dataclass(frozen=True, slots=True)
 class RecalledFacts:
-    """The facts that recall found. `is_used` is False if it did not search."""
+    """The facts that recall found. `is_used` is False if it did not search, or if the search failed."""
 
     facts: Sequence[Fact]
     is_used: bool
@@ -48,7 +48,8 @@ NOTHING_RECALLED = RecalledFacts((), is_used=False)
 
 
 class Recall:
-    """Searches one user's free facts. Fails open: without a store it finds nothing, without vectors the words decide."""
+    """Searches one user's free facts (facts without a key). Fails open, so that the turn continues: without a store it finds nothing,
+    without vectors the words decide."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Runs tool calls: checks the arguments, limits the time, applies each effect once, and cleans the result. Implements the port `Tools`.
 
-    read the arguments  →  (writes, spends) begin the effect  →  run the tool  →  keep its result  →  cut  →  scan
+    reads             read the arguments  →  run the tool  →  cut  →  scan
+    writes, spends    note that the effect begins  →  read the arguments  →  run the tool  →  keep its result  →  cut  →  scan
 
 One transaction holds the tool's changes and the record of them. A tool outside our transactions is recorded as begun before it runs, so
 that an interrupted call is not repeated: it may have had its effect."""
@@ -32,6 +33,8 @@ ToolSource = Callable[[], Sequence[Tool]]
 
 MAX_RESULT_CHARS = 4_000
 OFFER_VALID_S = 1_800.0
+ERROR_PREFIX = "Error: "
+"""Begins the text of a failed call, and so the record of a foreign tool that failed."""
 
 
 def no_more_tools() -> Sequence[Tool]:
@@ -59,9 +62,10 @@ class Toolbox:
         return replace(self, is_for_room=True)
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
+        """`warm` is the subset that the vendor's prompt cache may still hold."""
         name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
         mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
-        # The gate has no words for these tools, so it leaves them out only when a message needs no tool at all.
+        # The gate knows no words for tools that are not ours, so it leaves them out only when a message needs no tool at all.
         others = [] if name == "none" else [tool.schema for tool in self.more_tools() if self._is_offered(tool)]
         return GatedTools(name, (*mine, *others))
 
@@ -75,7 +79,7 @@ class Toolbox:
             async with asyncio.timeout(self.timeout_s):
                 return self._fit_for_model(await self._carry_out(call, index, user), call.name), False
         except (BadArguments, ToolProblem) as problem:
-            return self._fit_for_model(f"Error: {problem}", call.name), True
+            return self._fit_for_model(f"{ERROR_PREFIX}{problem}", call.name), True
         except TimeoutError:
             log.warning("tool_timed_out", tool=call.name, after_s=self.timeout_s)
             return f"Error: {call.name} took longer than {self.timeout_s:g} s. Tell the user that it is not available right now.", True
@@ -119,7 +123,7 @@ class Toolbox:
         try:
             text = await tool.run(ToolContext(user, None, context.key), arguments)
         except ToolProblem as problem:
-            await self._keep_outcome(user, index, tool, f"Error: {problem}")
+            await self._keep_outcome(user, index, tool, f"{ERROR_PREFIX}{problem}")
             raise
         await self._keep_outcome(user, index, tool, text)
         return text
@@ -194,7 +198,9 @@ def confirmation_code(tool: Tool, call: ToolCall) -> str | None:
 
 
 def first_outcome(known: EffectRecord, tool: Tool) -> str:
-    """Return the result of the first call with this turn and index. Raises ToolProblem if that call was interrupted."""
+    """Return the result of the first call with this turn and index. Raises ToolProblem if that call failed or was interrupted."""
     if known.text is None:
         raise ToolProblem(f"{tool.name} was begun before and cut off; it may have happened, so do not repeat it and tell the user")
+    if tool.is_foreign and known.text.startswith(ERROR_PREFIX):
+        raise ToolProblem(known.text.removeprefix(ERROR_PREFIX))
     return known.text

@@ -34,13 +34,14 @@ class TurnAnswers:
     transactions: Transactions
     inbox: Inbox
     outbox: Outbox
-    replies: AnswerSignals
+    answer_signals: AnswerSignals
     ping_s: float
     closing: asyncio.Event
-    """Set when the server is about to stop: waiting requests end, and tell the client where to ask again."""
+    """Set when the server is about to stop: a waiting request returns without the answer, and a stream ends; the client asks again."""
 
     async def now(self, turn_id: UUID) -> AgentResponse | None:
-        """Return the turn's answer; None while it runs. Raises UserErased if there will be none, and StoreUnavailable."""
+        """Return the turn's answer; None while it runs. Raises StoreUnavailable, and UserErased if the turn has ended without an answer:
+        its user was erased, or its message could never be opened."""
         async with self.transactions.begin() as tx:
             answer = await self._look(tx, turn_id)
         return None if answer is None else response_from(answer)
@@ -61,7 +62,7 @@ class TurnAnswers:
     async def wait(self, turn_id: UUID, timeout_s: float) -> AgentResponse | None:
         """Return the answer as soon as there is one; None after the timeout, or when the server is about to stop."""
         began = time.monotonic()
-        async with self.replies.listen(turn_id) as signal:
+        async with self.answer_signals.listen(turn_id) as signal:
             while True:
                 if (response := await self._look_if_up(turn_id)) is not None:
                     return response
@@ -78,7 +79,7 @@ class TurnAnswers:
     async def events(self, turn_id: UUID) -> AsyncIterator[bytes]:
         """Yield `accepted`, pings, and then `message` and `done`, or `error`."""
         yield sse_event("accepted", {"turn_id": str(turn_id)})
-        async with self.replies.listen(turn_id) as signal:
+        async with self.answer_signals.listen(turn_id) as signal:
             began = pinged = time.monotonic()
             while True:
                 try:
@@ -102,8 +103,8 @@ class TurnAnswers:
         """Look for the answer; None also while the database is away. The message is stored, so its answer will come."""
         response = None
         try:
-            # When a client disconnects, Starlette cancels its stream, again and again until it ends. In the middle of a query that would
-            # cost the database connection; a look is short, so it may end.
+            # When a client disconnects, Starlette cancels its stream again and again until the stream ends. A query that is cancelled
+            # costs its database connection. A look is short, so the shield lets it finish.
             with anyio.CancelScope(shield=True):
                 response = await self.now(turn_id)
         except StoreUnavailable:

@@ -209,6 +209,7 @@ async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() ->
     assert await ask(tools, user, "far", what="it") == ("did it", False)
     assert await ask(tools, user, "far", what="it") == ("did it", False)
     assert await ask(tools, user, "far", 1, what="refused") == ("Error: not today", True)
+    assert await ask(tools, user, "far", 1, what="refused") == ("Error: not today", True)  # repeated, it is still an error
     assert (await ask(tools, user, "far", 2, what="bomb"))[1]
     again = "Error: far was begun before and cut off; it may have happened, so do not repeat it and tell the user"
     assert await ask(tools, user, "far", 2, what="bomb") == (again, True)

@@ -1,14 +1,16 @@
 """The inbound events of one update.
 
 message business_message     InboundMessage, if a person wrote it; in a group, if it is for the bot
+                             IdChanged, if it says that a group became a supergroup
 callback_query               InboundMessage: a user pressed a button; its data, which Hermes wrote, is the text
-message_reaction             Reaction of a user to a message
+message_reaction             Reaction of a user, or of a chat (`actor_chat`, if the user is anonymous), to a message
 my_chat_member               ReachabilityChanged: a user blocked or unblocked the bot, a group added or removed it
-any other                    Ignored: edits never start a turn, posts in channels are for their readers, an answer to a guest's message or
-                             an inline query cannot be sent as a message; and kinds that are unknown
+any other                    Ignored, unknown kinds too. Edits never start a turn; posts in channels are for their readers; Hermes cannot
+                             answer a guest's message or an inline query with a message
 
-The message id of a pressed button is `callback:ID`. The typing request for such a message confirms the press, without which the button
-keeps waiting. Each item of an album is its own update; in a group Hermes reads only the item whose caption mentions the bot."""
+The message id of a pressed button is `callback:ID`. For such a message the typing request is `answerCallbackQuery`: it confirms the press;
+without it the button shows that it waits. Each item of an album is its own update; in a group Hermes reads only the item whose caption
+mentions the bot."""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ CALLBACK_PREFIX = "callback:"
 
 
 @dataclass(frozen=True, slots=True)
-class TelegramUpdate:
-    """The bot that received an update, and the key of the update."""
+class UpdateContext:
+    """What the parsers know of an update beside its body: the bot that received it, the key of the update, and the time."""
 
     account: str
     bot_id: str
@@ -47,12 +49,12 @@ def parse_events(body: bytes, *, account: str, bot_id: str, username: str | None
     number = as_int(payload.get("update_id"))
     if number is None:
         return [Ignored(reason="not_an_update")]
-    update = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
+    update = UpdateContext(account, bot_id, username, f"{bot_id}:{number}", now)
     found = [parse_event(kind, as_object(value), update) for kind, value in payload.items() if kind != "update_id"]
     return found or [Ignored(reason="empty")]
 
 
-def parse_event(kind: str, value: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
+def parse_event(kind: str, value: Mapping[str, Any], update: UpdateContext) -> InboundEvent:
     read = EVENT_PARSERS.get(kind)
     if read is not None:
         return read(value, update)
@@ -62,7 +64,7 @@ def parse_event(kind: str, value: Mapping[str, Any], update: TelegramUpdate) -> 
 # --- messages
 
 
-def parse_message(message: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
+def parse_message(message: Mapping[str, Any], update: UpdateContext) -> InboundEvent:
     chat, sender = as_object(message.get("chat")), as_object(message.get("from"))
     moved = parse_migration(message)
     content = content_of(message)
@@ -73,7 +75,7 @@ def parse_message(message: Mapping[str, Any], update: TelegramUpdate) -> Inbound
         reason = "not_addressed"
     if content is None or reason:
         return Ignored(reason=reason)
-    replied_to = as_object(message.get("reply_to_message"))
+    replied_to = as_object(message.get("reply_to_message"))  # in a topic it may be the service message that created the topic
     return InboundMessage(
         envelope=build_envelope(message, sender, content, update),
         message_id=as_text(message.get("message_id")),
@@ -114,7 +116,7 @@ def is_group(chat: Mapping[str, Any]) -> bool:
     return kind != "private" if kind else (as_int(chat.get("id")) or 0) < 0
 
 
-def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], content: TelegramContent, update: TelegramUpdate) -> Envelope:
+def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], content: TelegramContent, update: UpdateContext) -> Envelope:
     event = MessageEvent(
         platform=Platform.TELEGRAM,
         sender_id=as_text(sender.get("id")),
@@ -141,7 +143,7 @@ def sender_name(sender: Mapping[str, Any]) -> str | None:
 # --- other events
 
 
-def parse_callback(callback: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
+def parse_callback(callback: Mapping[str, Any], update: UpdateContext) -> InboundEvent:
     """A pressed button. Telegram does not say when the user pressed it; the message's date is that of the question."""
     message, sender = as_object(callback.get("message")), as_object(callback.get("from"))
     data, callback_id = as_text(callback.get("data")), as_text(callback.get("id"))
@@ -156,8 +158,8 @@ def parse_callback(callback: Mapping[str, Any], update: TelegramUpdate) -> Inbou
     )
 
 
-def parse_reaction(reaction: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
-    """A user's reaction to a message; if the user has set several, the last."""
+def parse_reaction(reaction: Mapping[str, Any], update: UpdateContext) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
+    """A reaction of a user or a chat to a message; of several reactions, the last."""
     message_id = as_text(reaction.get("message_id"))
     sender = as_object(reaction.get("user")) or as_object(reaction.get("actor_chat"))
     if not message_id or not as_text(sender.get("id")):
@@ -176,7 +178,7 @@ def emoji_of(kind: Mapping[str, Any]) -> str:
     return as_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
 
 
-def parse_membership(change: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
+def parse_membership(change: Mapping[str, Any], update: UpdateContext) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
     """The bot's own status in a chat. In a private chat the chat id is the user's id; a group is reachable, or not, as a whole."""
     chat_id = as_text(as_object(change.get("chat")).get("id"))
     member = as_object(change.get("new_chat_member"))
@@ -187,7 +189,7 @@ def parse_membership(change: Mapping[str, Any], update: TelegramUpdate) -> Inbou
     return ReachabilityChanged(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_muted)
 
 
-EVENT_PARSERS: Mapping[str, Callable[[Mapping[str, Any], TelegramUpdate], InboundEvent]] = {
+EVENT_PARSERS: Mapping[str, Callable[[Mapping[str, Any], UpdateContext], InboundEvent]] = {
     "message": parse_message,
     "business_message": parse_message,
     "callback_query": parse_callback,

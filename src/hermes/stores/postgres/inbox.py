@@ -64,6 +64,7 @@ class PostgresInbox:
         row = await (await connection_of(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
+        # `recent` is the number of messages that the user sent in the last minute, for the limit on floods.
         conversation_id, user_id, seq, epoch, attempt, age_s, recent, is_shared, *sealed = row
         try:
             envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
@@ -73,6 +74,7 @@ class PostgresInbox:
         return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, mark_shared(envelope, is_shared=is_shared), age_s, recent)
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
+        """Return the messages after the claimed one that were never attempted; those that cannot be opened are left out."""
         values = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
         found = [
             await self._read_message(tx, row) for row in await (await connection_of(tx).execute(SQL["waiting_behind"], values)).fetchall()
@@ -85,10 +87,12 @@ class PostgresInbox:
         return replace(claim, envelope=join_messages([claim.envelope, *(message.envelope for message in others)]))
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
+        """Take one attempt off the count, unless the turn has ended or a newer claim was made."""
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
         await connection_of(tx).execute(SQL["uncount_attempt"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
+        """Lock the conversation's row until the transaction ends. Raises ClaimLost if its epoch is newer than the claim."""
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
         if await (await connection_of(tx).execute(SQL["hold"], row)).fetchone() is None:
             raise ClaimLost
@@ -97,6 +101,7 @@ class PostgresInbox:
         await connection_of(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
 
     async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
+        """Give the message up: it stays in the inbox as `dead`, with the reason."""
         await connection_of(tx).execute(SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
 
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
@@ -128,6 +133,7 @@ class PostgresInbox:
         return InboxMessage(turn_id, conversation_id, user_id, mark_shared(envelope, is_shared=is_shared), received_at)
 
     async def waiting(self, tx: Transaction) -> int:
+        """Count the messages of all accounts whose turn has not ended."""
         row = await (await connection_of(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 

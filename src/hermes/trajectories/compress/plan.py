@@ -1,13 +1,16 @@
-"""Plan a compaction: which tool results are cut, which messages are summarised, and how long the summaries may be.
+"""Plan a compaction: which tool results are trimmed, which messages are summarised, and how long the summaries may be.
+
+A unit (a call with its results, or one other message) is summarised whole or not at all. Protected messages stay word for word. The other
+units are the middle; a segment is a run of consecutive units of it. A cut is the part of a segment that one summary replaces.
 
 The steps, from the gentlest to the harshest; the planner goes only as far as needed:
 
-    1. giant tool results are cut (with `prune_results` all old ones, the oldest first)
+    1. giant tool results are trimmed (with `prune_results` all old ones, the oldest first)
     2. the middle is summarised from its start, up to the first end of a unit where the list fits
-    3. the whole middle is summarised, and results whose call is protected are cut
-    4. with `trim_protected`, tool results of protected turns are cut too
+    3. the whole middle is summarised, and results whose call is protected are trimmed
+    4. with `trim_protected`, tool results of protected turns are trimmed too
     5. summaries get shorter than the settings ask for, down to `N turns left out.`
-    6. nothing helps: as in 3, and the result is flagged
+    6. nothing helps: only 1 to 3 are carried out, and the result is flagged as over the limit
 
 The plan is complete before a summariser is asked; `compaction` carries it out."""
 
@@ -35,7 +38,7 @@ class Planner:
         self._messages, self._layout, self._scale = messages, layout, scale
 
     def cuts(self, total: int) -> tuple[SummaryCut, ...]:
-        """Return which messages of a list with `total` tokens are to be summarised. None, if cutting tool results is enough."""
+        """Return which messages of a list with `total` tokens are to be summarised; () if trimming tool results is enough."""
         scale, last = self._scale, len(self._ends) - 1
         stops_early = scale.settings.processing.skip_under_target
         if stops_early and self.early_trims:
@@ -43,28 +46,28 @@ class Planner:
             if trimmed <= scale.target:
                 return ()
         first = 0 if stops_early else last
-        found = _smallest_fit(first, last, lambda place: self._max_tokens(self._useful_cuts(place)) <= scale.target, self._guess_end(total))
+        found = _smallest_fit(first, last, lambda end: self._max_tokens(self._useful_cuts(end)) <= scale.target, self._guess_end(total))
         if found is not None:
             return self._useful_cuts(found)
-        accepted = (cuts for place in range(last, -1, -1) if self._min_tokens(cuts := self._cuts(place), ()) < REFUSED_TOKENS)
+        accepted = (cuts for end in range(last, -1, -1) if self._min_tokens(cuts := self._cuts(end), ()) < REFUSED_TOKENS)
         return self._fit_budgets(next(accepted, ()))
 
     @property
     def is_refused(self) -> bool:
-        """Whether there is a middle to summarise, but the chat template refuses a summary in its place."""
-        return all(self._min_tokens(self._cuts(place), ()) >= REFUSED_TOKENS for place in range(len(self._ends))) and bool(self._ends)
+        """Whether there is a middle to summarise, but the chat template refuses the list with any summary of it."""
+        return all(self._min_tokens(self._cuts(end), ()) >= REFUSED_TOKENS for end in range(len(self._ends))) and bool(self._ends)
 
     # Tool results ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _sizes(self) -> dict[int, int]:
-        """The tokens of the tool results that can be cut, by index."""
+        """The tokens of the tool results that can be trimmed, by index."""
         sizes = {index: self._scale.result_tokens(message) for index, message in enumerate(self._messages)}
         return {index: size for index, size in sizes.items() if size > self._scale.min_result_tokens}
 
     @cached_property
     def early_trims(self) -> tuple[int, ...]:
-        """The results that are cut before any message is summarised."""
+        """The results that are trimmed before any message is summarised."""
         settings = self._scale.settings.compression
         free = [index for index in self._sizes if index not in self._layout.protected]
         if settings.prune_results:
@@ -74,14 +77,14 @@ class Planner:
 
     @cached_property
     def late_trims(self) -> tuple[int, ...]:
-        """The results that are cut if summarising the whole middle is not enough."""
+        """The results that are trimmed if summarising the whole middle is not enough."""
         if not self._scale.settings.compression.trim_results:
             return ()
         return tuple(sorted((index for index in self._sizes if index not in self._layout.protected), key=self._largest))
 
     @cached_property
     def last_resort(self) -> tuple[int, ...]:
-        """The results of protected turns, if they may be cut at all."""
+        """The results of protected turns, if they may be trimmed at all."""
         if not self._scale.settings.compression.trim_protected:
             return ()
         return tuple(sorted((index for index in self._sizes if index in self._layout.protected), key=self._largest))
@@ -93,10 +96,10 @@ class Planner:
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:
-        """Where a summary may end: segment and unit, in order. A segment that is a summary already is left alone."""
+        """Where a summary may end: segment and unit, as numbers, in order. A segment that is a summary already is left alone."""
         return [
-            (place, unit)
-            for place, segment in enumerate(self._layout.segments)
+            (number, unit)
+            for number, segment in enumerate(self._layout.segments)
             if not self._is_summarised(segment)
             for unit in range(len(segment))
         ]
@@ -109,16 +112,16 @@ class Planner:
         """For each segment the cumulative tokens of its units."""
         tokens = self._scale.tokens
         return {
-            place: list(accumulate(sum(tokens(self._messages[index]) for index in unit) for unit in self._layout.segments[place]))
-            for place in {place for place, _ in self._ends}
+            number: list(accumulate(sum(tokens(self._messages[index]) for index in unit) for unit in self._layout.segments[number]))
+            for number in {number for number, _ in self._ends}
         }
 
     def _cuts(self, end: int) -> tuple[SummaryCut, ...]:
-        """Return the cuts up to an end: whole segments before it, and its own segment up to its unit."""
+        """Return the cuts up to an end, an index of `_ends`: whole segments before it, and its own segment up to its unit."""
         if end < 0:
             return ()
         lasts = dict(self._ends[: end + 1])  # the last unit of each segment
-        return tuple(cut for place, unit in lasts.items() if (cut := self._cut(place, unit)) is not None)
+        return tuple(cut for number, unit in lasts.items() if (cut := self._cut(number, unit)) is not None)
 
     def _useful_cuts(self, end: int) -> tuple[SummaryCut, ...]:
         """Return the cuts up to an end, without those whose summary would be too short to be useful."""
@@ -127,9 +130,9 @@ class Planner:
     def _is_useful(self, cut: SummaryCut) -> bool:
         return cut.budget >= min(MIN_SUMMARY_TOKENS, self._scale.settings.compression.summary_target_tokens)
 
-    def _cut(self, place: int, unit: int) -> SummaryCut | None:
+    def _cut(self, number: int, unit: int) -> SummaryCut | None:
         """Return one cut; None if even the shortest summary would not be shorter than its messages."""
-        segment, tokens = self._layout.segments[place], self._weights[place][unit]
+        segment, tokens = self._layout.segments[number], self._weights[number][unit]
         start, stop = segment[0].start, segment[unit].stop
         turns = sum(start <= turn.start < stop for turn in self._layout.turns)
         if tokens <= self._scale.tokens(self._scale.shortest_stand_in(turns)):
@@ -139,14 +142,14 @@ class Planner:
         return SummaryCut(start, stop, turns, tokens, min(self._scale.settings.compression.summary_target_tokens, half))
 
     def _min_tokens(self, cuts: Sequence[SummaryCut], results: Sequence[int]) -> int:
-        """Return the tokens of the list with the shortest summaries, and with these tool results cut as far as possible."""
+        """Return the tokens of the list with the shortest summaries, and with these tool results trimmed as far as possible."""
         edit = Rewrite(self._messages, cuts, [self._scale.shortest_stand_in(cut.turns) for cut in cuts])
         short = {index: self._shortest[index] for index in edit.outside_cuts(results)}
         return self._scale.total(replace(edit, trims=short).messages)
 
     @cached_property
     def _shortest(self) -> dict[int, Mapping[str, Any]]:
-        """Tool results, cut as far as possible, by index."""
+        """Tool results, trimmed as far as possible, by index."""
         wanted = {*self.early_trims, *self.late_trims, *self.last_resort}
         return {index: self._scale.trim_result(self._messages[index], self._scale.min_result_tokens) for index in wanted}
 
@@ -160,8 +163,8 @@ class Planner:
     def _guess_end(self, total: int) -> int:
         """Return the first end where the list should fit, by the tokens of single messages alone."""
 
-        def fits(place: int) -> int:
-            cuts = self._useful_cuts(place)
+        def fits(end: int) -> int:
+            cuts = self._useful_cuts(end)
             return total - sum(cut.tokens for cut in cuts) + self._added_tokens(cuts) <= self._scale.target
 
         return max(0, min(len(self._ends) - 1, bisect_left(range(len(self._ends)), 1, key=fits)))
@@ -178,9 +181,9 @@ class Planner:
 
 
 def _smallest_fit(first: int, last: int, fits: Callable[[int], bool], guess: int) -> int | None:
-    """Return the smallest place from `first` to `last` that fits, None if none does; tries few places if the guess is good.
+    """Return the smallest index from `first` to `last` that fits, None if none does; tries few of them if the guess is good.
 
-    If one place fits, every later one fits too, except where the template refuses some; the returned place always fits."""
+    If one index fits, every later one fits too, except where the template refuses some; the returned index always fits."""
     if last < 0:
         return None
     low, high, step = first - 1, max(first, guess), 1  # low does not fit; the loop moves high until it fits

@@ -19,7 +19,7 @@ from hermes.cli import build_app
 ROOT = Path(__file__).parent
 
 
-# A deadline per example would make tests of a busy machine.
+# With a deadline for each example, tests fail on a busy machine.
 settings.register_profile("hermes", deadline=None)
 settings.load_profile("hermes")
 

@@ -14,9 +14,6 @@ ROOT = Path(__file__).parents[1]
 Texts = Mapping[str, str]
 """Text by path below the root: {"src/hermes/turn.py": "class User: ..."}."""
 
-SHARED_CLASS_NAMES: dict[str, str] = {}
-"""Class names that may occur more than once, each with its reason. Folders of vendors that mirror each other would be one."""
-
 MAX_INDEFINITE_PERSONS = 60
 INDEFINITE_PERSON = re.compile(r"\b(whoever|whom|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
 
@@ -34,12 +31,12 @@ VAGUE_BOUND = re.compile(r"_*(?:MOST|LEAST|USUAL|USUALLY|ENOUGH)(?:_|$)")
 
 
 def shared_class_names(texts: Texts) -> list[str]:
-    """A class name occurs once in the package, so that a reader who meets it knows which class is meant."""
+    """A class name occurs once in the package, so that a reader who meets it knows which class is meant. There is no exception."""
     places = defaultdict(list)
     for path, node in statements(texts):
         if isinstance(node, ast.ClassDef):
             places[node.name].append(path)
-    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(places.items()) if len(paths) > 1 and name not in SHARED_CLASS_NAMES]
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(places.items()) if len(paths) > 1]
 
 
 def bare_participles(texts: Texts) -> list[str]:
@@ -97,14 +94,6 @@ def test_a_class_name_occurs_once():
 
 def test_a_second_class_of_the_same_name_is_found():
     assert shared_class_names({"a.py": "class Call: ...\nclass Answer: ...", "b.py": "class Call: ..."}) == ["Call: a.py, b.py"]
-
-
-def test_every_exception_of_a_class_name_is_still_one():
-    counts = defaultdict(int)
-    for _, node in statements(texts_of("src/**/*.py")):
-        if isinstance(node, ast.ClassDef):
-            counts[node.name] += 1
-    assert [name for name in SHARED_CLASS_NAMES if counts[name] < 2] == []
 
 
 def test_no_function_is_a_bare_participle():

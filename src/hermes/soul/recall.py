@@ -123,7 +123,7 @@ def word_scores(found: RecallCandidates) -> list[float]:
     sharing = {place: Counter(row.terms) for place, row in enumerate(found.rows) if not asked.isdisjoint(row.terms)}
     known = Counter(term for counted in sharing.values() for term in asked & counted.keys())
     count = max(len(found.rows), MIN_FACT_COUNT)
-    # A word that no fact has counts as rare as one that a single fact has; if it counted as rarer, no fact would reach the floor.
+    # A word that no fact has counts as rare as one that a single fact has; rarer, in a short memory no fact would reach the floor.
     rarity = {term: math.log(1 + (count - max(1, known[term]) + 0.5) / (max(1, known[term]) + 0.5)) for term in asked}
     mean_length = sum(len(row.terms) for row in found.rows) / len(found.rows)
     highest = sum(rarity.values()) * (SATURATION + 1)

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from hermes.ports.budgets import BudgetHold, BudgetSpent
+from hermes.ports.credits import BudgetHold, BudgetSpent
 from hermes.stores import embedded
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.migrate import migrate

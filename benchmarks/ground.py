@@ -31,7 +31,7 @@ from hermes.app import Adapters, Hermes, open_hermes
 from hermes.config import Settings, load
 from hermes.graph import MessageGraph
 from hermes.ops import logs
-from hermes.ports.graphs import GraphEntry
+from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import UserState
 from hermes.stores import embedded
 from hermes.turn import Envelope, MessageEvent, Platform

@@ -27,8 +27,7 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.embeddings import Embedding, Embeddings
-from hermes.ports.memories import FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
+from hermes.ports.memories import Embedding, Embeddings, FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
 from hermes.ports.users import User, UserState
 from hermes.soul.recall import MIN_SCORE, Recall, rank_facts
 from hermes.soul.recall_terms import terms

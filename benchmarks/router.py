@@ -33,10 +33,9 @@ from hermes.app import Hermes, open_hermes
 from hermes.cli.runtime import new_event_loop
 from hermes.config import Settings, load
 from hermes.ops import logs
-from hermes.ports.agents import Agent
 from hermes.ports.backends import Capabilities, Completion, Usage
 from hermes.ports.memories import FactChange, FactOrigin, NewFact
-from hermes.ports.users import UserState
+from hermes.ports.users import Agent, UserState
 from hermes.soul.recall_terms import terms
 from hermes.soul.similarity import canonical
 from hermes.stores import embedded

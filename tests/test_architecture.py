@@ -287,7 +287,7 @@ def test_finds_imports_against_the_reading_order() -> None:
         "hermes/cli.py": "from hermes import MessageGraph\nfrom hermes.app import start\nimport hermes.__main__",
         "hermes/graph/edit.py": "from hermes.graph.traversal import walk\nfrom hermes import MessageGraph",
         "hermes/helpers.py": "",
-        "hermes/soul/load.py": "from hermes.ports import souls\nfrom hermes.gateway.complete import complete",
+        "hermes/soul/load.py": "from hermes.ports import memories\nfrom hermes.gateway.complete import complete",
         "hermes/trajectories/rows.py": "from hermes.graph import MessageGraph\nfrom typing import Any\nfrom ..turn import Turn",
     }
     assert against_the_reading_order(bad) == [

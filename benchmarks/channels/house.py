@@ -27,7 +27,7 @@ from channels.senders import Load
 from channels.taking import Taken, open_taking
 from hermes.app import open_hermes
 from hermes.config import Settings, load
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.stores import embedded
 from hermes.turn import Platform
 

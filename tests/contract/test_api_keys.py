@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import IdempotencyKeyReused, NotFound
+from hermes.ports.users import ApiKey
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
 from hermes.stores.postgres.database import Database, connection_of
 

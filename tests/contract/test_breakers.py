@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from hermes.ports.breakers import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
+from hermes.ports.outbox import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.testing.memory.breakers import MemoryBreakers
 from hermes.turn import Platform

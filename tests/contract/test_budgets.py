@@ -23,10 +23,10 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import BudgetHold, BudgetSpent, BudgetUsage, CallsPaused
+from hermes.ports.credits import BudgetHold, BudgetSpent, BudgetUsage, CallsPaused
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.model_calls import CallOutcome, CallSource, DayTotals, ModelCall
-from hermes.ports.transactions import Transaction
+from hermes.ports.models import CallOutcome, CallSource, DayTotals, ModelCall
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.ports.errors import NotFound
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.database import Database, connection_of

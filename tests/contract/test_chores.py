@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hermes.ports.chores import ChoreLease, Chores
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import ChoreLease, Chores, Transaction, Transactions
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.testing.memory import MemoryChores, MemoryTransactions

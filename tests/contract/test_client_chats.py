@@ -9,10 +9,9 @@ import pytest
 
 from hermes.gateway.client_chats.matching import ChatFingerprinter
 from hermes.graph import CallRecord
-from hermes.ports.client_chats import ChatFingerprint, ChatMatch, ClientChats
 from hermes.ports.errors import UserErased
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
+from hermes.ports.models import CallOutcome, CallSource, ModelCall
+from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import Database, connection_of

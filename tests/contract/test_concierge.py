@@ -12,8 +12,8 @@ import pytest
 
 from hermes.ports.concierge import BookingState, GeoPoint, MealItem, OrderKind, Product, Venue, VenueQuery
 from hermes.ports.errors import NotFound
+from hermes.ports.runtime import Transactions
 from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
-from hermes.ports.transactions import Transactions
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.concierge_records import (

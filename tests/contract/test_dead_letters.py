@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from hermes.ports.channels import SendOutcome
-from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQuery
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxLengths, OutboxMessage, OutboxState
+from hermes.ports.outbox import (
+    ALL_DEAD_LETTERS,
+    DeadLetter,
+    DeadLetterQuery,
+    DeliveryResult,
+    MessageBody,
+    OutboxLengths,
+    OutboxMessage,
+    OutboxState,
+)
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring

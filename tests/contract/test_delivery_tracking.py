@@ -6,10 +6,8 @@ from uuid import uuid4
 import pytest
 
 from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
-from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
-from hermes.ports.delivery_tracking import AnswerSource, DeliveryStatus
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
+from hermes.ports.outbox import AnswerSource, DeadLetter, DeadLetterQuery, DeliveryResult, DeliveryStatus, OutboxMessage, OutboxState
 from hermes.ports.users import UserChannel
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox

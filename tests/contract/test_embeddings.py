@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from hermes.backends.http_client import HttpClient, TransportError
-from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
+from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
 from hermes.stores.embeddings.hashing import hash_text
 from hermes.stores.embeddings.minilm import MiniLmEmbeddings, MiniLmModel

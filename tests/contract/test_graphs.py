@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from hermes import CallRecord, MessageGraph, SampleConflict, Turn
 from hermes.graph.stored_graph import history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead, UserErased
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import GraphEntry, Session
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher

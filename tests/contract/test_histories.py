@@ -13,10 +13,8 @@ from redis.asyncio import Redis
 
 from hermes import MessageGraph
 from hermes.ports.errors import UserErased
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.histories import RecentHistory
-from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import GraphEntry, RecentHistory, Session
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
-from hermes.ports.journal import Effect, EffectProgress
+from hermes.ports.sessions import Effect, EffectProgress
 from hermes.router.effects import EffectResult, Effects, EffectUncertain
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox

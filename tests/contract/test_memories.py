@@ -13,12 +13,22 @@ from uuid import UUID, uuid4
 import pytest
 from psycopg.errors import UniqueViolation
 
-from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 from hermes.ports.errors import DataDamaged, UserErased
 from hermes.ports.inbox import AcceptedMessage
-from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactChange, FactOrigin, NewFact
-from hermes.ports.souls import PastMessage
-from hermes.ports.transactions import Transaction
+from hermes.ports.memories import (
+    Dream,
+    DreamDepth,
+    DreamKind,
+    DreamReview,
+    Embedding,
+    EmbeddingsUnavailable,
+    Fact,
+    FactChange,
+    FactOrigin,
+    NewFact,
+    PastMessage,
+)
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
 from hermes.soul.dream_job import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed

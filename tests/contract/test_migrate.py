@@ -10,9 +10,8 @@ import pytest
 from hermes.gateway.client_chats.matching import ChatFingerprinter
 from hermes.graph import CallRecord
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
-from hermes.ports.sessions import SessionQuery
+from hermes.ports.models import CallOutcome, CallSource, ModelCall
+from hermes.ports.sessions import GraphEntry, SessionQuery
 from hermes.ports.users import UserChannel, UserState
 from hermes.stores.postgres.api_keys import PostgresApiKeys
 from hermes.stores.postgres.client_chats import PostgresClientChats

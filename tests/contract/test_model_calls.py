@@ -13,8 +13,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import KillSwitchRecord
-from hermes.ports.model_calls import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
+from hermes.ports.credits import KillSwitchRecord
+from hermes.ports.models import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls

@@ -10,9 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from hermes.ports.histories import RecentHistory
 from hermes.ports.memories import Fact, FactOrigin
-from hermes.ports.sessions import Session
+from hermes.ports.sessions import RecentHistory, Session
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import User
 from hermes.soul.erasure import ConversationEraser

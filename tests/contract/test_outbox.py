@@ -9,11 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.answer_signals import AnswerSignal
 from hermes.ports.channels import SendOutcome
-from hermes.ports.inbox import Claim, InboxMessage
+from hermes.ports.inbox import AnswerSignal, Claim, InboxMessage
 from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import NewUser, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.stores.postgres.credits import PostgresCredits

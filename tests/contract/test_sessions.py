@@ -8,8 +8,7 @@ import pytest
 
 from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.sessions import Session, SessionQuery, UserNodes
+from hermes.ports.sessions import GraphEntry, Session, SessionQuery, UserNodes
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import Database, connection_of

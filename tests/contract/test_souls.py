@@ -12,11 +12,10 @@ from uuid import UUID, uuid4
 import pytest
 from redis.asyncio import Redis
 
-from hermes.ports.agents import Agent, Tone
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactChange, FactOrigin, NewFact
-from hermes.ports.transactions import Transaction
-from hermes.ports.users import User
+from hermes.ports.runtime import Transaction
+from hermes.ports.users import Agent, Tone, User
 from hermes.soul.loader import SoulLoader
 from hermes.soul.prompt_layers import personality
 from hermes.soul.recall import Recall

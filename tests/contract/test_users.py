@@ -11,7 +11,7 @@ import pytest
 
 from hermes.ports.credits import Balance, Credits
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import ReferralRefused, Signup, find_user

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, StoreUnavailable
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 

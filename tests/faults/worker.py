@@ -35,10 +35,10 @@ from hermes.config import load
 from hermes.ops import logs
 from hermes.ports.backends import ModelRequest
 from hermes.ports.inbox import Claim
-from hermes.ports.journal import Effect
 from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import Transaction, Transactions
+from hermes.ports.sessions import Effect
 from hermes.router.outbox_delivery import OutboxSender
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.job_queue import WorkerOptions

@@ -35,7 +35,7 @@ from hermes.config import (
 )
 from hermes.config.named_tables import NamedTables
 from hermes.ports.backends import BadRequest, ContextTooLong, Overloaded, RateLimited, Unauthorized
-from hermes.ports.budgets import CallsPaused, PauseReason
+from hermes.ports.credits import CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import connection_of

@@ -20,20 +20,17 @@ from redis.asyncio import Redis
 
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
-from hermes.ports.agents import Agent
 from hermes.ports.backends import Completion, ModelRequest, Usage
-from hermes.ports.budgets import BudgetUsage
 from hermes.ports.concierge import Product
-from hermes.ports.embeddings import Embedding
+from hermes.ports.credits import BudgetUsage
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.graphs import GraphEntry
 from hermes.ports.inbox import Claim
-from hermes.ports.memories import DreamDepth, Fact, FactOrigin
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Answer, Caller
+from hermes.ports.memories import DreamDepth, Embedding, Fact, FactOrigin
+from hermes.ports.models import Answer, Caller, CallSource
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
-from hermes.ports.transactions import Transaction, Transactions
-from hermes.ports.users import User, UserState
+from hermes.ports.runtime import Transaction, Transactions
+from hermes.ports.sessions import GraphEntry
+from hermes.ports.users import Agent, User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger

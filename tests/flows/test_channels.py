@@ -14,8 +14,7 @@ import structlog
 from hermes.config import InboxSettings, MemorySettings
 from hermes.demo.platforms import Disorder, FakeInstagram, FakePlatforms, FakeWhatsApp, open_platforms
 from hermes.demo.platforms.telegram.people import TelegramPerson
-from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.channels import SendOutcome
+from hermes.ports.channels import ChannelAccount, SendOutcome
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import connection_of
 from hermes.turn import Platform

@@ -12,8 +12,7 @@ import pytest
 from hermes.config import BackendKind, BackendSettings, CompletionsSettings, LlmSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph, Response
 from hermes.ports.backends import ModelRequest
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Caller
+from hermes.ports.models import Caller, CallSource
 from hermes.stores.postgres.database import connection_of
 from hermes.web.completions import CHAT_PATH
 from hermes.web.create import create_web

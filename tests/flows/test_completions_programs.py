@@ -14,7 +14,7 @@ from hermes.gateway.client_chats import read_request
 from hermes.gateway.client_chats.recording import ChatRecorder
 from hermes.graph.message import canonical
 from hermes.ports.backends import Completion, Usage
-from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
+from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.users import UserState
 from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import Database, connection_of

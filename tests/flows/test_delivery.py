@@ -14,9 +14,8 @@ import pytest
 from redis.asyncio import Redis
 
 from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, ReceiptRank, SendOutcome
-from hermes.ports.dead_letters import ALL_DEAD_LETTERS
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import OutboxLengths
+from hermes.ports.outbox import ALL_DEAD_LETTERS, OutboxLengths
 from hermes.stores.postgres.job_queue import WorkerOptions, open_job_queue
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform

@@ -14,11 +14,9 @@ from hermes.channels.telegram import ALLOWED_UPDATES
 from hermes.demo.platforms import FakePerson, open_platforms, webhook_url
 from hermes.demo.platforms import FakePlatform as Fake
 from hermes.graph import MessageGraph
-from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.channels import Reaction, Webhook
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.sessions import SessionQuery
-from hermes.ports.transactions import Transaction
+from hermes.ports.channels import ChannelAccount, Reaction, Webhook
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import GraphEntry, SessionQuery
 from hermes.router.feedback import MAX_TRIES, Feedback
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs

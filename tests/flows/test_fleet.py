@@ -17,11 +17,9 @@ from hermes.cli.fleet import canary_of as canary_through
 from hermes.config import load
 from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.fleet import Adapter, Fleet, SwapFailed
-from hermes.ports.agents import Agent, FleetEvent, FleetEventKind
 from hermes.ports.backends import Overloaded
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Caller
-from hermes.ports.users import UserState
+from hermes.ports.models import Caller, CallSource
+from hermes.ports.users import Agent, FleetEvent, FleetEventKind, UserState
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.turn import Platform

@@ -16,9 +16,8 @@ from hermes.gateway.prices import LIST_PRICES, Prices
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import CutShort, ModelRequest, TextDelta
-from hermes.ports.budgets import BudgetSpent, CallsPaused
-from hermes.ports.model_calls import CallOutcome, CallSource
-from hermes.ports.models import Answer, AnswerStarted, Caller, ChainFailed, NoCapacity, UnknownPrice
+from hermes.ports.credits import BudgetSpent, CallsPaused
+from hermes.ports.models import Answer, AnswerStarted, Caller, CallOutcome, CallSource, ChainFailed, NoCapacity, UnknownPrice
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring

@@ -20,9 +20,9 @@ from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
 from hermes.demo.platforms import FakePerson, FakePlatforms, open_platforms, sample_picture
 from hermes.ports.backends import ModelRequest
-from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.images import FetchedMedia, ImageUnreadable, MediaFetcher, PlatformFiles
+from hermes.ports.channels import ChannelAccount
 from hermes.ports.models import Answer, Caller
+from hermes.ports.tools import FetchedMedia, ImageUnreadable, MediaFetcher, PlatformFiles
 from hermes.router.replies import ReplyKind, reply
 from hermes.turn import Platform
 from hermes.web.server import serve_until_cancelled

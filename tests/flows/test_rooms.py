@@ -12,7 +12,7 @@ import pytest
 
 from hermes.config import InboxSettings
 from hermes.demo.platforms import FakePlatforms, open_platforms
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
 from hermes.stores.postgres.database import connection_of

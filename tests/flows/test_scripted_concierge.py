@@ -12,10 +12,9 @@ import pytest
 from hermes.backends import Script, ScriptedBackend
 from hermes.ports.backends import ModelRequest
 from hermes.ports.concierge import Booking
-from hermes.ports.images import ImagePrompt
+from hermes.ports.memories import Soul
 from hermes.ports.models import Answer, Caller
-from hermes.ports.souls import Soul
-from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
+from hermes.ports.tools import ErasedFacts, ImagePrompt, PreferenceChange, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services

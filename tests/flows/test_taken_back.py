@@ -17,10 +17,10 @@ from hermes.config import DatabaseSettings, MemorySettings, Secret, Settings
 from hermes.graph import MessageGraph
 from hermes.ports.backends import ModelRequest
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.graphs import Graphs
 from hermes.ports.memories import FactOrigin
 from hermes.ports.models import Answer, Caller
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import Graphs
 from hermes.ports.users import UserChannel, UserState
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import forget_fact, forget_memory, forget_user, forget_user_at

@@ -22,7 +22,7 @@ from hermes.cli.runtime import run, run_until_signal, settings_from, start_log
 from hermes.cli.service import open_listener
 from hermes.config import Settings
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.router.outbox_delivery import OutboxSender
 from hermes.web import serve_until_cancelled
 

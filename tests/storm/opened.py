@@ -24,7 +24,7 @@ from hermes.app import open_hermes
 from hermes.config import load
 from hermes.demo.platforms import FakePlatform as Fake
 from hermes.demo.platforms import FakePlatforms, open_platforms
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform
 from tests.storm.machines import ROOT, Machine, Servers

@@ -29,9 +29,8 @@ from hermes.gateway.prices import Price, Prices, TokenRate
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import ModelRequest, TextDelta
-from hermes.ports.budgets import BudgetHold, BudgetUsage
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Caller
+from hermes.ports.credits import BudgetHold, BudgetUsage
+from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring

@@ -13,33 +13,17 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
-from hermes.ports.agents import Agents
-from hermes.ports.alerts import Alerts
-from hermes.ports.answer_signals import AnswerSignals
-from hermes.ports.api_keys import ApiKeys, IdempotencyKeys
-from hermes.ports.breakers import Breakers
-from hermes.ports.budgets import Budgets, GlobalSpend
-from hermes.ports.cache import AnswerCache
-from hermes.ports.channel_accounts import ChannelAccounts
-from hermes.ports.chores import Chores
-from hermes.ports.client_chats import ClientChats
+from hermes.ports.channels import ChannelAccounts
 from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
-from hermes.ports.credits import Credits
-from hermes.ports.embeddings import Embeddings
-from hermes.ports.graphs import Graphs
-from hermes.ports.histories import Histories
-from hermes.ports.images import MediaFetcher
-from hermes.ports.inbox import Inbox
-from hermes.ports.interactions import Interactions
-from hermes.ports.journal import Journal
-from hermes.ports.memories import Dreams, Memories
-from hermes.ports.model_calls import ModelCalls
-from hermes.ports.models import Models
-from hermes.ports.outbox import Outbox
-from hermes.ports.sessions import Sessions
-from hermes.ports.souls import PastMessages, SoulCache
-from hermes.ports.tools import EffectRecords, Offers
-from hermes.ports.users import Users
+from hermes.ports.credits import Budgets, Credits, GlobalSpend
+from hermes.ports.inbox import AnswerSignals, Inbox
+from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
+from hermes.ports.models import AnswerCache, ModelCalls, Models
+from hermes.ports.outbox import Breakers, Outbox
+from hermes.ports.runtime import Alerts, Chores
+from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
+from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
+from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys

@@ -9,9 +9,8 @@ from hermes.app.gateway import ModelServices, SystemClock
 from hermes.app.router import UserMemory
 from hermes.config import BackendKind, Settings
 from hermes.gateway.catalogue import ModelCatalogue
-from hermes.ports.job_queue import JobQueue
 from hermes.ports.memories import DreamDepth
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import JobQueue, Transactions
 from hermes.router.chores import Chore, default_chores
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services

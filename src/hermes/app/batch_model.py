@@ -34,10 +34,9 @@ from hermes.graph import CallRecord
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
-from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError
-from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
-from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer, UnknownPrice
+from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.model_calls import PostgresModelCalls

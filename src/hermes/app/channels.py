@@ -20,10 +20,9 @@ from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.service_window import MessageTemplate
 from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.metrics import Metrics
-from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
-from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformClient, SharesWebhook
+from hermes.ports.channels import Channel, ChannelAccount, ChannelAccounts, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
 from hermes.router.inbound import InboundRouter
 from hermes.tasks import end_tasks, stop_if_cancelled

@@ -18,15 +18,11 @@ from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import PER_MILLION
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
-from hermes.ports.agents import Agents
-from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import Budgets, GlobalSpend
-from hermes.ports.cache import AnswerCache
-from hermes.ports.client_chats import ClientChats
-from hermes.ports.graphs import Graphs
-from hermes.ports.model_calls import ModelCalls
-from hermes.ports.transactions import Transactions
-from hermes.ports.users import Users
+from hermes.ports.credits import Budgets, GlobalSpend
+from hermes.ports.models import AnswerCache, ModelCalls
+from hermes.ports.runtime import Alerts, Transactions
+from hermes.ports.sessions import ClientChats, Graphs
+from hermes.ports.users import Agents, Users
 from hermes.tasks import end_tasks
 
 

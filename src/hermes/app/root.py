@@ -41,8 +41,8 @@ from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
-from hermes.ports.budgets import GlobalSpend
 from hermes.ports.channels import PlatformClient
+from hermes.ports.credits import GlobalSpend
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback

@@ -16,13 +16,12 @@ from hermes.config import McpSettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
-from hermes.ports.agents import DEFAULT_AGENT, Agent
-from hermes.ports.embeddings import EmbeddingsUnavailable
-from hermes.ports.images import MediaFetcher
 from hermes.ports.inbox import Claim
-from hermes.ports.job_queue import JobQueue
+from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import JobQueue, Transaction, Transactions
+from hermes.ports.tools import MediaFetcher
+from hermes.ports.users import DEFAULT_AGENT, Agent
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services

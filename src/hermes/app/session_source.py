@@ -19,9 +19,8 @@ from hermes.app.root import open_database_and_keys
 from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.errors import DataDamaged
-from hermes.ports.graphs import Graphs
-from hermes.ports.sessions import SessionQuery, Sessions
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import Graphs, SessionQuery, Sessions
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.seal import SealError

@@ -26,7 +26,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
+from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host by its name and a port. Raises OSError."""

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
-from hermes.ports.images import ImageTooLarge
+from hermes.ports.tools import ImageTooLarge
 
 MAX_RESPONSE_BYTES = 1024 * 1024
 """The client gives up a longer response: no platform says that much about one message. A file has its own limit."""

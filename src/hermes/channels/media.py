@@ -18,7 +18,7 @@ from hermes.channels.file_references import FileReference
 from hermes.channels.telegram import TelegramChannel
 from hermes.channels.whatsapp import WhatsAppChannel
 from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, PlatformRequest, PlatformResponse
-from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles
+from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles
 
 UNKNOWN_MEDIA_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 """Media types that platforms send for a file whose type they do not know."""

@@ -19,8 +19,8 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.first_message import show_first_message
 from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
-from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.delivery_tracking import SentMessage
+from hermes.ports.channels import ChannelAccount
+from hermes.ports.outbox import SentMessage
 from hermes.terminal import one_line
 from hermes.turn import Platform
 

@@ -19,10 +19,9 @@ from hermes.cli.runtime import Config, run, with_hermes
 from hermes.cli.users_output import count_phrase
 from hermes.gateway.fleet import require_known
 from hermes.ports.channels import SendOutcome
-from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
-from hermes.ports.delivery_tracking import DeliveryStatus
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.outbox import DeadLetter, DeadLetterQuery, DeliveryStatus
+from hermes.ports.runtime import Transaction
 from hermes.terminal import one_line
 from hermes.turn import Platform
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hermes.app import Hermes
 from hermes.app.channels import TelegramPollers
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.ports.inbox import InboxMessage
 from hermes.tasks import end_tasks
 from hermes.terminal import one_line

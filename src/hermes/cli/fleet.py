@@ -20,11 +20,9 @@ from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.runtime import CANNOT_RUN, Config, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
-from hermes.ports.agents import Agent, FleetEvent, Tone
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Caller
-from hermes.ports.users import UserState
+from hermes.ports.models import Caller, CallSource
+from hermes.ports.users import Agent, FleetEvent, Tone, UserState
 from hermes.turn import Platform
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.runtime import Config, run, with_hermes
-from hermes.ports.api_keys import KEY_SCOPES, ApiKey
+from hermes.ports.users import KEY_SCOPES, ApiKey
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke. Master keys: new-master, rewrap.")
 app.add_typer(keys, name="keys")

@@ -14,7 +14,7 @@ from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.runtime import Config, run, with_hermes
-from hermes.ports.budgets import CallsPaused, KillSwitchRecord, PauseReason
+from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.terminal import one_line
 

@@ -17,7 +17,7 @@ import structlog
 from hermes.app import Hermes
 from hermes.ports.errors import ClaimLost, StoreUnavailable
 from hermes.ports.inbox import AcceptedMessage, Claim
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.router.intake import Intake
 from hermes.router.turns import TurnRunner
 from hermes.tasks import end_tasks, stop_if_cancelled

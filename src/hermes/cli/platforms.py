@@ -17,7 +17,7 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
 from hermes.demo.platforms import FakePlatforms, open_platforms
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.turn import Platform
 
 platforms = typer.Typer(no_args_is_help=True, help="Fake platforms to try Hermes with: fake.")

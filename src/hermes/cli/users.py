@@ -20,7 +20,7 @@ from hermes.cli.users_output import about_user, count_phrase, print_memory, prin
 from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import PRINTABLE_TEXT, ReferralRefused, Signup, find_user

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition
+from hermes.ports.outbox import Admission, BreakerChange, BreakerTransition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,6 @@ from hermes.delivery.retry_policy import (
 )
 from hermes.delivery.service_window import MessageTemplate, is_window_open
 from hermes.delivery.settlement import SettlementWriter
-from hermes.ports.alerts import Alerts
-from hermes.ports.breakers import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
 from hermes.ports.channels import (
     Channel,
     Channels,
@@ -44,10 +42,19 @@ from hermes.ports.channels import (
     SendResult,
     SupportsTemplates,
 )
-from hermes.ports.clock import Clock
-from hermes.ports.meter import SendMeter
-from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxMessage, OutboxState
-from hermes.ports.transactions import Transaction
+from hermes.ports.models import SendMeter
+from hermes.ports.outbox import (
+    Admission,
+    BreakerChange,
+    Breakers,
+    BreakerTransition,
+    ChannelName,
+    DeliveryResult,
+    MessageBody,
+    OutboxMessage,
+    OutboxState,
+)
+from hermes.ports.runtime import Alerts, Clock, Transaction
 from hermes.turn import Platform
 
 log = structlog.get_logger()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hermes.ports.breakers import ChannelName
+from hermes.ports.outbox import ChannelName
 from hermes.turn import Platform
 
 MAX_KNOWN_CHATS = 10_000

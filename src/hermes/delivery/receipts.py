@@ -8,10 +8,9 @@ import structlog
 
 from hermes.delivery.settlement import SettlementWriter
 from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, SendOutcome
-from hermes.ports.dead_letters import DeadLetters
-from hermes.ports.delivery_tracking import DeliveryTracking
-from hermes.ports.meter import SendMeter
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.models import SendMeter
+from hermes.ports.outbox import DeadLetters, DeliveryTracking
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.turn import Platform
 
 log = structlog.get_logger()

@@ -8,12 +8,10 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.alerts import Alerts
 from hermes.ports.credits import Credits
-from hermes.ports.dead_letters import DeadLetter
-from hermes.ports.journal import Journal
-from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
-from hermes.ports.transactions import Transaction
+from hermes.ports.outbox import DeadLetter, DeliveryResult, OutboxMessage, OutboxState
+from hermes.ports.runtime import Alerts, Transaction
+from hermes.ports.sessions import Journal
 
 log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hermes.ports.breakers import ChannelName
 from hermes.ports.channels import Channel, Channels, Destination, MaybeSent, NotSent, PlatformClient, SendOutcome, SendResult
+from hermes.ports.outbox import ChannelName
 from hermes.tasks import stop_if_cancelled
 from hermes.turn import Envelope, Platform
 

@@ -20,8 +20,7 @@ from hermes.gateway.partial_answer import PartialAnswer
 from hermes.gateway.slots import Slots
 from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
 from hermes.ports.backends import Backend, BackendError, Completion, CutShort, Delta, ModelRequest, Unreachable, Usage
-from hermes.ports.model_calls import CallAttempt
-from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
+from hermes.ports.models import CallAttempt, ChainFailed, NoAnswer, NoCapacity
 
 ATTEMPT_SHARE = 0.6
 """The share of the time left that one attempt may use: for an answer while further links remain, for a slot while another backend does."""

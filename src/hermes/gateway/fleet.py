@@ -19,12 +19,11 @@ from difflib import get_close_matches
 import structlog
 
 from hermes.gateway.catalogue import ModelCatalogue
-from hermes.ports.agents import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
-from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, BackendError, BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound, PortError, StoreUnavailable
 from hermes.ports.models import NoAnswer
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Alerts, Transactions
+from hermes.ports.users import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
 from hermes.tasks import stop_if_cancelled
 
 log = structlog.get_logger()

@@ -27,16 +27,22 @@ from hermes.gateway.partial_answer import PartialAnswer
 from hermes.gateway.prices import Prices, TokenRate
 from hermes.gateway.slots import Slots
 from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
-from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
-from hermes.ports.budgets import BudgetHold, Budgets, GlobalSpend
-from hermes.ports.cache import AnswerCache
-from hermes.ports.clock import Clock
+from hermes.ports.credits import BudgetHold, Budgets, GlobalSpend
 from hermes.ports.errors import PortError, StoreUnavailable
-from hermes.ports.meter import CallMeter
-from hermes.ports.model_calls import CallAttempt, CallOutcome, ModelCall, ModelCalls
-from hermes.ports.models import Answer, AnswerStarted, Caller, ChainFailed
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.models import (
+    Answer,
+    AnswerCache,
+    AnswerStarted,
+    CallAttempt,
+    Caller,
+    CallMeter,
+    CallOutcome,
+    ChainFailed,
+    ModelCall,
+    ModelCalls,
+)
+from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from types import FrameType
 import structlog
 
 from hermes.ops.metrics import Metrics
-from hermes.ports.alerts import Alerts
+from hermes.ports.runtime import Alerts
 from hermes.tasks import end_tasks
 
 log = structlog.get_logger()

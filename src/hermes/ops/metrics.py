@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from hermes.ports.model_calls import CallOutcome, ModelCall
+from hermes.ports.models import CallOutcome, ModelCall
 
 log = structlog.get_logger()
 

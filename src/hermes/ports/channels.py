@@ -1,11 +1,16 @@
-"""Channels translate between a platform's messages and ours. They are pure codecs: they neither send nor store.
+"""Messaging platforms: channels that read and send, and the accounts they speak for.
+
+Channels translate between a platform's messages and ours. They are pure codecs: they neither send nor store.
 
     webhook  →  verify  →  parse  →  inbound events        one webhook may hold many, and most of them are no message
     answer   →  render  →  parts  →  encode  →  sent  →  classify  →  outcome
 
 A channel never raises for what a platform may send. It ignores what it does not know, because a platform that gets an error sends the same
 webhook again, and everything behind it waits. Nothing that a channel returns holds a token, except the headers and the URL of a request
-that is about to be sent, and those are never logged."""
+that is about to be sent, and those are never logged.
+
+The accounts that Hermes has at platforms: a bot, a number, a page; with their credentials.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,50 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
+from uuid import UUID, uuid4
 
 from hermes.ports.errors import PortError
+from hermes.ports.runtime import Transaction
 from hermes.turn import Envelope, Platform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelAccount:
+    """An account at a platform, under a name that the operator chose: `telegram`, `my-bot`."""
+
+    platform: Platform
+    account: str
+    """The account of its conversations, and its name in the webhook's address."""
+    about: Mapping[str, str] = field(repr=False)
+    """What its channel needs: tokens, secrets, ids. Stored sealed, and never shown."""
+    is_polled: bool = False
+    """Hermes polls the platform for updates, because the platform cannot reach Hermes."""
+    id: UUID = field(default_factory=uuid4)
+
+
+class ChannelAccounts(Protocol):
+    """Accounts at platforms, with sealed credentials. Fails closed; running processes send and receive with what they read last."""
+
+    async def put(self, tx: Transaction, account: ChannelAccount) -> bool:
+        """Store an account, in place of the one of that platform and name; return whether there was none."""
+        ...
+
+    async def get(self, tx: Transaction, platform: Platform, account: str) -> ChannelAccount:
+        """Return an account; raise NotFound."""
+        ...
+
+    async def list(self, tx: Transaction) -> Sequence[ChannelAccount]:
+        """Return all accounts, by platform and name. An account whose key is missing is left out, and logged."""
+        ...
+
+    async def mark(self, tx: Transaction) -> str:
+        """Return a text that is different after every change, so that a process knows when to read the accounts again."""
+        ...
+
+    async def remove(self, tx: Transaction, platform: Platform, account: str) -> bool:
+        """Delete an account and its credentials; False if there was none. Conversations stay."""
+        ...
+
 
 # --- in
 

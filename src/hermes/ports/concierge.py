@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 
 
 @dataclass(frozen=True, slots=True)

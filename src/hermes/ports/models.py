@@ -1,21 +1,166 @@
-"""How the rest of Hermes calls a model: the caller, the answer, and why there may be none.
+"""Models as the router sees them: the chat model, the record of each call, the answer cache and the meter.
+
+How the rest of Hermes calls a model: the caller, the answer, and why there may be none.
 
     NoAnswer
     ├── ChainFailed      every model of the chain was asked, or skipped
     ├── NoCapacity       no backend of the chain had a free slot for as long as a caller waits
     └── UnknownPrice     a call without a known price cannot be budgeted
 
-A call can also raise BudgetSpent and CallsPaused (`ports.budgets`), CutShort (`ports.backends`) and StoreUnavailable."""
+A call can also raise BudgetSpent and CallsPaused (`ports.credits`), CutShort (`ports.backends`) and StoreUnavailable.
+
+A row for every model call of every source: its cost, the model that answered, how it ended. All budgets are counted from these rows.
+They have no message text.
+
+The cache of answers.
+
+Numbers about turns, model calls, webhooks and sends, for the operator's metrics.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from hermes.ports.backends import BackendError, Completion, ModelRequest
-from hermes.ports.model_calls import CallAttempt, CallSource
+from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
+from hermes.ports.runtime import Transaction
+
+
+class AnswerCache(Protocol):
+    """Values by user and key, sealed, for a limited time. Fails open: a value that cannot be read counts as missing, a value that cannot be
+    written is left out.
+
+    Each value belongs to one user, so that no user is ever answered with another user's words."""
+
+    async def get(self, user_id: UUID, key: str) -> bytes | None:
+        """Return the stored value; None if it is gone or cannot be read."""
+        ...
+
+    async def put(self, user_id: UUID, key: str, value: bytes) -> None:
+        """Store a value for a limited time. Never raises."""
+        ...
+
+
+class CallSource(StrEnum):
+    """Which part of Hermes asked for the answer."""
+
+    ROUTER = "router"
+    COMPLETIONS = "completions"
+    BATCH = "batch"
+    MEMORY = "memory"
+    REPLAY = "replay"
+    CANARY = "canary"
+
+
+class CallOutcome(StrEnum):
+    """How a call ended, after all of its attempts."""
+
+    ANSWERED = "answered"
+    CUT_SHORT = "cut_short"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttempt:
+    """One backend that was asked, or skipped."""
+
+    name: str
+    """The model's name in the chain."""
+    backend: str
+    model: str
+    """The model that answers there, by its own name."""
+    outcome: str
+    """`answered`, the name of the error, or `skipped: …`."""
+    ms: int
+    status: int | None = None
+    """The HTTP status, if there was one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """One call with all of its attempts, as it is recorded when it has ended."""
+
+    id: UUID
+    """The id of its budget hold, if it had one."""
+    day: date
+    """The UTC day that pays: the hold's day, also for a call that ended after midnight."""
+    account_id: str
+    source: CallSource
+    tier: str
+    model: str
+    """The model that was requested."""
+    outcome: CallOutcome
+    latency_ms: int
+    user_id: UUID | None = None
+    """None: the call counts for no user's budget, only for the global one."""
+    turn_id: UUID | None = None
+    session_id: UUID | None = None
+    response_id: str | None = None
+    """The sample in the session's message graph."""
+    backend: str | None = None
+    """The backend that answered; None if none did."""
+    answered_by: str | None = None
+    """The model that answered, as it named itself."""
+    attempts: Sequence[CallAttempt] = ()
+    usage: Usage = field(default_factory=Usage)
+    micro_usd: int = 0
+    rate: Mapping[str, Any] = field(default_factory=dict)
+    """The prices that were used, so that the cost can be computed again."""
+    cache_hit: bool = False
+    """The answer came from the answer cache: it costs nothing and uses no budget; `usage` is that of the answer it copies."""
+    first_token_ms: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that it takes from the budget, and with which its hold is settled."""
+        return 0 if self.cache_hit else self.usage.tokens_in + self.usage.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class CallTotals:
+    """Sums over calls."""
+
+    calls: int
+    tokens: int
+    micro_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class DayTotals:
+    """The sums of one day, and the ids of those of its calls that the caller asked for."""
+
+    day: date
+    totals: CallTotals
+    ids: Sequence[UUID]
+
+
+class ModelCalls(Protocol):
+    """The rows of model calls. They are only added, never changed."""
+
+    async def add(self, tx: Transaction, call: ModelCall) -> bool:
+        """Record a call; False if its id was recorded before: then the first row stands."""
+        ...
+
+    async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
+        """Sum up the days from `since` to before `until`, of one user or of all."""
+        ...
+
+    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
+        """Return a user's days that have calls, oldest first, as of one moment; from `ids_since` on with the ids of their calls."""
+        ...
+
+    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
+        """Return the totals of all users on a day as of one moment, with the ids of the calls recorded within the last `recent_s`."""
+        ...
+
+    async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+        """Note that the operator is alerted of a threshold (`2026-11` or `2026-11-15` of a subject); False if that was noted before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,4 +238,44 @@ class Models(Protocol):
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises NoAnswer, BudgetSpent, CallsPaused, and StoreUnavailable if the budget cannot be read."""
+        ...
+
+
+class CallMeter(Protocol):
+    """Counts calls. Never on the message path: it neither raises nor waits."""
+
+    def count(self, call: ModelCall) -> None:
+        """Count a call that has ended, with its attempts, tokens and cost."""
+        ...
+
+
+class TurnMeter(Protocol):
+    """Counts turns and times their steps. Never on the message path: it neither raises nor waits."""
+
+    def count_step(self, step: str, seconds: float) -> None:
+        """Note how long a step took."""
+        ...
+
+    def count_turn(self, outcome: str, intent: str) -> None:
+        """Count a turn that has ended, by its outcome and the user's intent."""
+        ...
+
+
+class WebhookMeter(Protocol):
+    """Counts webhook events that were ignored. Never on the message path: it neither raises nor waits."""
+
+    def count_ignored(self, platform: str, reason: str) -> None:
+        """Count an authentic event for which there was nothing to do, by its reason."""
+        ...
+
+
+class SendMeter(Protocol):
+    """Counts sends to platforms. Never on the message path: it neither raises nor waits."""
+
+    def count_send(self, platform: str, outcome: str) -> None:
+        """Count a try to send, by its outcome."""
+        ...
+
+    def show_breaker(self, platform: str, account: str, open_s: float) -> None:
+        """Show that a breaker is open for so long from now on; 0: it is closed."""
         ...

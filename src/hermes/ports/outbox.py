@@ -1,4 +1,13 @@
-"""The outbox: answers in parts, in order, each part with its own state; and proactive messages, which Hermes sends later by itself."""
+"""Answers on their way out: the outbox, dead letters, delivery receipts, and breakers of platforms.
+
+The outbox: answers in parts, in order, each part with its own state; and proactive messages, which Hermes sends later by itself.
+
+Dead letters: outbox messages that could not be delivered. They are kept for a while, for the operator to requeue or to drop.
+
+What became of messages after they were sent: receipts, and which users can still be reached.
+
+Breakers: while sends through a channel account keep failing, Hermes stops sending for a while, and then tries one message as a probe.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +18,143 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from hermes.ports.channels import SendOutcome
-from hermes.ports.dead_letters import DeadLetters
-from hermes.ports.delivery_tracking import DeliveryTracking
+from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
 from hermes.ports.inbox import Claim, InboxMessage
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelName:
+    """One account at one platform. Failures of one account say nothing about another."""
+
+    platform: Platform
+    account: str
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.account}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether to send now."""
+
+    wait_s: float | None = None
+    """None: send now. Otherwise nothing may be sent for so long."""
+    is_probe: bool = False
+    """This send finds out whether the account works again; all other sends wait. The sender must report how it ended."""
+
+
+class BreakerTransition(StrEnum):
+    """What a result did to a breaker."""
+
+    OPENED = "opened"
+    STAYED_OPEN = "stayed_open"
+    """The probe failed too."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChange:
+    """How a breaker changed, and its state now."""
+
+    change: BreakerTransition
+    failures: int = 0
+    wait_s: float = 0.0
+    """Until the next probe."""
+
+
+class Breakers(Protocol):
+    """The breakers of all channel accounts, shared by all processes. Fails open: without the store everything may be sent, and nothing is
+    counted.
+
+    No method raises."""
+
+    async def admit(self, channel_name: ChannelName) -> Admission:
+        """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
+        ...
+
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that a message was sent: the breaker closes, and its failures are forgotten. None if the breaker was not open."""
+        ...
+
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        """Note that a send failed in a way that counts. None if the breaker neither opened nor stayed open after its probe."""
+        ...
+
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
+        """Note that a send ended in a way that says nothing about the account, such as a recipient who left. If it was the probe, another
+        send may be the probe now."""
+        ...
+
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the breaker was open already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """An outbox message that was given up, and why."""
+
+    id: int
+    turn_id: UUID
+    conversation_id: UUID
+    account: str
+    platform: Platform
+    channel_id: str
+    part: int
+    news: str
+    """The name of its proactive message: `reminder/7KQ2`. Empty for a part of the turn's answer."""
+    outcome: SendOutcome | None
+    reason: str
+    """For the operator, without a word of the message."""
+    tries: int
+    doubts: int
+    """Tries that may have arrived."""
+    is_late: bool
+    """It was requeued before."""
+    promised_at: datetime
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQuery:
+    """Which dead letters: those that match every field that is set."""
+
+    ids: Sequence[int] | None = None
+    platform: Platform | None = None
+    account: str | None = None
+    outcome: SendOutcome | None = None
+
+
+ALL_DEAD_LETTERS = DeadLetterQuery()
+
+
+class DeadLetters(Protocol):
+    """Outbox messages that were given up. Fails closed."""
+
+    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
+        """Return dead letters, the newest first."""
+        ...
+
+    async def text(self, tx: Transaction, letter_id: int) -> str:
+        """Return the text of a dead letter. Raises NotFound, and UserErased if its user was deleted."""
+        ...
+
+    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Put dead letters back into the outbox, in the order in which they were first put there, each with a full set of tries: behind all
+        messages of their conversations, and marked as late. Return them as they were; the caller defers the deliveries of their
+        conversations. A refund stays. Locks the conversations until the transaction ends."""
+        ...
+
+    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Delete dead letters, and return them."""
+        ...
+
+    async def purge(self, tx: Transaction) -> int:
+        """Delete the dead letters that were kept long enough; return how many."""
+        ...
+
 
 MessageBody = str | Mapping[str, Any]
 """One part of an answer: a text where the client fetches it, a message in the platform's form where it is sent. `text` has its words."""
@@ -211,3 +351,110 @@ def readable_text(bodies: Sequence[MessageBody]) -> str:
     texts = [body if isinstance(body, str) else str(body.get("text", "")) for body in bodies]
     # A platform's messages were cut at white space, which was dropped; so it is put back. Text parts lost nothing.
     return ("" if all(isinstance(body, str) for body in bodies) else "\n").join(texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryStatus:
+    """How far one outbox message has come."""
+
+    part: int
+    news: str
+    """The name of its proactive message; empty for a part of the turn's answer."""
+    state: str
+    """An OutboxState."""
+    rank: ReceiptRank | None
+    """None: no platform has taken it yet."""
+    ranked_at: datetime | None
+    """When the platform reported the rank."""
+    outcome: SendOutcome | None
+    """How the last try ended; None: it was not tried yet, or the client fetches it."""
+    reason: str
+    tries: int
+    doubts: int
+    is_late: bool
+    promised_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSource:
+    """The turn that a message of ours answers."""
+
+    turn_id: UUID
+    session_id: UUID
+    """The session whose graph has the answer."""
+    calls: Sequence[str]
+    """The model's calls of that turn, in their order: the sample ids of its responses. Empty if no model answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentMessage:
+    """A message of ours on a platform, and how far it came; without its text."""
+
+    turn_id: UUID
+    account: str
+    platform: Platform
+    channel_id: str
+    status: DeliveryStatus
+
+
+class DeliveryTracking(Protocol):
+    """What platforms report about our messages. Fails closed."""
+
+    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: DeliveryReceipt) -> DeadLetter | None:
+        """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
+
+        A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
+        before its message is known to be sent is kept for it. A receipt with a text confirms no message of ours if no message with that
+        text is on its way to the channel or was given up in doubt: a person wrote it. Nor does a receipt with an unknown reference. Locks
+        the conversation of a message that failed."""
+        ...
+
+    async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:
+        """Take a dead letter in doubt off the list, if the receipt of this message, kept just now, shows that it arrived.
+
+        Return it as it was, once; from now on it counts as sent, with the rank of the receipt. None for a receipt that shows no such thing.
+        A refund stays. Locks the conversation of the letter."""
+        ...
+
+    async def take_left_in_doubt(self, tx: Transaction) -> DeadLetter | None:
+        """Make a dead letter of a message that an earlier version of Hermes left in doubt, neither confirmed nor listed, and return it.
+        None if there is no more. Locks its conversation."""
+        ...
+
+    async def take_early_receipt(self, tx: Transaction) -> tuple[str, Platform, DeliveryReceipt] | None:
+        """Take a kept receipt whose message is known by now, with its account and platform; None if there is none. The caller passes it to
+        `receive` in the same transaction.
+
+        Most kept receipts are found when their message is settled; such a one came at that very moment. A receipt whose message does not
+        turn up within a day is deleted."""
+        ...
+
+    async def set_reachable(
+        self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
+    ) -> None:
+        """Note that a user left, or can be reached again. No change for an unknown channel.
+
+        A user who left is reachable again as soon as they write after `since`; without it, after now."""
+        ...
+
+    async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:
+        """Give a sender or a channel a new id: the user, the conversation and the waiting messages get it. Repeating it changes nothing.
+
+        If the new id is known already, both users and conversations stay as they are, and only the waiting messages go to the new id."""
+        ...
+
+    async def answer_source(
+        self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
+    ) -> AnswerSource | None:
+        """Return the turn that a message of ours answers, in whole or in part; None for an unknown message, and for a proactive message.
+
+        `channel_id` is the channel it was sent to, for platforms that number the messages of each channel separately."""
+        ...
+
+    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[SentMessage]:
+        """Return the newest outbox messages of all accounts or of one, the newest first. Without those that clients fetch."""
+        ...
+
+    async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
+        """Return the status of each outbox message of a turn, in order."""
+        ...

@@ -1,14 +1,175 @@
-"""A session is the part of a conversation between two long silences, recorded in one message graph."""
+"""What is remembered of a conversation: its session, its graph, its history, client chats, and the record of every turn.
+
+A session is the part of a conversation between two long silences, recorded in one message graph.
+
+Stored message graphs: what each model was shown, sealed, each message once.
+
+The hot copy of a session's last messages, so that a turn need not read the graph.
+
+Chats of completions clients. If a client names no chat, its chat is found again by the responses that were sampled in it.
+
+The journal: what a turn did, step by step. It records paid and outward effects, so that a turn that runs again does not repeat them.
+
+One row per answered turn: its user, its session, and how the answer was made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol, Self
 from uuid import UUID
 
-from hermes.ports.transactions import Transaction
+from hermes.graph import CallRecord, MessageGraph
+from hermes.graph.context import KeepReasoning
+from hermes.graph.response import sent_id
+from hermes.graph.stored_graph import history_of
+from hermes.ports.inbox import Claim
+from hermes.ports.models import ModelCall
+from hermes.ports.runtime import Transaction
+
+
+class Interactions(Protocol):
+    """The log of answered turns. Fails closed, as part of the turn's last transaction."""
+
+    async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
+        """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeating it adds nothing. No message text."""
+        ...
+
+
+class EffectProgress(StrEnum):
+    """How far an effect got, as far as the journal knows."""
+
+    NEW = "new"
+    """Never tried before; it is noted as started now."""
+    STARTED = "started"
+    """An earlier attempt started it and did not note how it ended: it may have happened."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect of a turn as the journal knows it."""
+
+    progress: EffectProgress
+    request: bytes
+    """The request prepared before the first try; a later try uses it unchanged."""
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """One entry of the journal, for reading."""
+
+    step: str
+    index: int
+    type: str
+    attempt: int
+    started_at: datetime
+    done_at: datetime | None
+    facts: Mapping[str, Any]
+    """Numbers and names, never message text."""
+
+
+class Journal(Protocol):
+    """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
+
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
+        ...
+
+    async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
+        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt."""
+        ...
+
+    async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
+        """Whether an effect has ended, in any attempt."""
+        ...
+
+    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add events that are no effects, each with a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
+        ...
+
+    async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        """Add an event to a turn that has ended: memory_saved. No change for an unknown turn."""
+        ...
+
+    async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        """Return what is known of an effect, for callers outside of the turn; None for an effect that never began. Raises UserErased."""
+        ...
+
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
+        """Return the events of a turn in the order in which they were noted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """One message to append. With `is_sampled`, a model sampled it in exactly the context before it."""
+
+    message: Mapping[str, Any]
+    is_sampled: bool = False
+    call: CallRecord | None = None
+    """How it was sampled; implies `is_sampled`."""
+    sample_id: str | None = None
+    """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
+    keep_reasoning: KeepReasoning = "none"
+    """Which earlier reasoning the model was shown when it sampled this."""
+    ephemeral: str | None = None
+    """The text that the model was shown beside the list when it sampled this: the soul. Makes no version."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The state of a list after messages were appended."""
+
+    head: str
+    nodes: tuple[str, ...] = ()
+    """The ids of the messages that were appended, in their order; the last one is the head."""
+    contexts: tuple[str, ...] = ()
+    """For each sample among them, in their order, the id of the context in which it was sampled: exactly what was sent."""
+
+    @classmethod
+    def to(cls, graph: MessageGraph, count: int) -> Self:
+        """Return the result after the last `count` messages of a graph were appended."""
+        history, before = history_of(graph), len(graph) - count
+        place = history.place_of(history.live)
+        nodes = tuple(history.id_of(place, at).hex() for at in range(before + 1, len(graph) + 1))
+        slots = sorted((at, samples[-1]) for at, samples in history.slots().items() if at >= before)
+        return cls(graph.head, nodes, tuple(sent_id(history.id_of(place, at), sample.overlay) for at, sample in slots))
+
+
+class Graphs(Protocol):
+    """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
+
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
+        """Append to the current list and return its new state. The cost depends on what is appended, not on the length of the list.
+
+        Works as MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again. Raises
+        StaleHead if `head` is not the stored list's head any more, NotFound, UserErased, and SampleConflict if a sample id is known with
+        other content; then nothing is written."""
+        ...
+
+    async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
+        """Remove the first `count` messages from the list, as a compaction, then append, and return the new state. Raises as `append` does.
+
+        Responses that were sampled with those messages keep their context in a version of their own."""
+        ...
+
+    async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
+        """Return the whole graph. Raises NotFound, UserErased if its key is gone, and DataDamaged."""
+        ...
+
+    async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
+        """Store all changes of a graph that was loaded when the stored head was `head`: edits, versions, samples, annotations, erasures.
+
+        Return the new head; the same graph can then be changed and saved again. Writes what changed, each message once; content that no
+        version has any more is removed. Raises StaleHead if the graph was written in between, even if the head is the same again; then
+        nothing is written. A graph whose transaction rolled back is stale too: load it again. Raises ValueError for a graph that was
+        not loaded from this session: a copy of a loaded graph can be saved, a graph read from JSON cannot."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +267,116 @@ class Sessions(Protocol):
         """Whether all users who wrote in a session allow training now. A deleted user does not.
 
         Raises NotFound, and UserErased if the session's owner was deleted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecentHistory:
+    """The last messages of a session's current list, oldest first, and the head they lead to."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    head: str
+    offset: int = 0
+    """How many messages of the list stand before these. A model is not shown those."""
+
+
+class Histories(Protocol):
+    """Hot histories by conversation key, sealed. Fails open: without Redis every read comes from the graph store, every write is left out.
+
+    Call it outside of any transaction, so that no caller waits for Redis while it locks a row."""
+
+    async def read(self, conversation_key: str, session: Session) -> RecentHistory:
+        """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
+
+        The oldest messages are dropped only in large steps, so that one turn's prompt extends the one before.
+        Raises NotFound, UserErased and DataDamaged."""
+        ...
+
+    async def append(
+        self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+    ) -> None:
+        """Add the messages that were just committed to the hot copy whose head was `before.head`. Never raises; a copy with another head
+        is dropped."""
+        ...
+
+    async def drop(self, session_ids: Sequence[UUID]) -> None:
+        """Delete the hot copies of sessions. Never raises: a copy that cannot be deleted now stays sealed, and expires."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFingerprint:
+    """Digests by which a chat is recognised after one of its responses. The store keys them with the user's own key."""
+
+    length: int
+    """How many messages the list has up to there, the response included."""
+    shown: bytes
+    """Digest of the list without its reasoning."""
+    whole: bytes
+    """Digest of the list with its reasoning."""
+    echo: bytes
+    """Digest of the response alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMatch:
+    """A chat that a request belongs to. Its row is locked until the transaction ends, so no other request writes in it meanwhile."""
+
+    session_id: UUID
+    head: str
+    """The context id of its current list."""
+    known: ChatFingerprint | None = None
+    """The place in the request up to which the client sent exactly the current list; None if the list must be compared."""
+    is_new: bool = False
+    has_reasoning: bool = False
+    """Whether the client also sent the reasoning of that list. Means nothing if the list has none."""
+    hides_reasoning: bool = False
+    """Whether the list has reasoning, and the client sent none of it."""
+
+
+class ClientChats(Protocol):
+    """The chats of the completions endpoint. Fails closed."""
+
+    async def find(self, tx: Transaction, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
+        """Return the user's chat that a request with these fingerprints belongs to; None for a new one. Locks it.
+
+        A chat matches if its list is in the request up to a response, word for word; of several, the longest wins, then the newest. If none
+        matches, the newest response in the request that was given in one chat only decides: an "ok" that many chats have counts only if
+        there is no other response. Raises UserErased."""
+        ...
+
+    async def look(self, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
+        """As `find`, in a transaction of its own and without a lock: the result may be outdated when it is used."""
+        ...
+
+    async def add(
+        self, user_id: UUID, chat: ChatMatch | None, entries: Sequence[GraphEntry], fingerprint: ChatFingerprint | None, call: ModelCall
+    ) -> UUID | None:
+        """Append to a chat that `look` found, or begin one, and record the response and its call: all of it, or nothing.
+
+        Return the chat; None if it has changed since `look`. Even then the call may be recorded."""
+        ...
+
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
+        """Return one of the user's chats by its id; None if there is none. Locks it."""
+        ...
+
+    async def find_or_begin(
+        self, tx: Transaction, account: str, user_id: UUID, name: str, fingerprints: Sequence[ChatFingerprint]
+    ) -> ChatMatch:
+        """Return the chat that the client names, and begin it if there is none; the messages of the request do not matter. Locks it.
+
+        `name` may be the id of one of the user's chats."""
+        ...
+
+    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
+        """Begin a chat with an empty list. Raises UserErased."""
+        ...
+
+    async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        """Delete a chat that never had a message; no change for any other chat."""
+        ...
+
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, fingerprint: ChatFingerprint) -> None:
+        """Store the fingerprint of a response. `head` is the head of the list that ends with the response; None if the list does not."""
         ...

@@ -14,9 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from hermes.ports.chores import ChoreLease, Chores
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import ChoreLease, Chores, Transactions
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()

@@ -12,7 +12,7 @@ import json
 
 import structlog
 
-from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Caller, NoAnswer

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.ports.inbox import Claim
-from hermes.ports.journal import EffectProgress, Journal
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import EffectProgress, Journal
 
 
 class EffectUncertain(Exception):

@@ -18,10 +18,10 @@ from hermes.graph import MessageGraph
 from hermes.graph.message import digest
 from hermes.graph.response import Response
 from hermes.ports.channels import Reaction
-from hermes.ports.delivery_tracking import AnswerSource, DeliveryTracking
 from hermes.ports.errors import NotFound, StaleHead, UserErased
-from hermes.ports.graphs import Graphs
-from hermes.ports.transactions import Transactions
+from hermes.ports.outbox import AnswerSource, DeliveryTracking
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import Graphs
 from hermes.turn import Platform
 
 log = structlog.get_logger()

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from hermes.ports.channels import Channel, DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
-from hermes.ports.meter import WebhookMeter
+from hermes.ports.models import WebhookMeter
 from hermes.ports.users import UserState
 from hermes.router.feedback import Feedback
 from hermes.router.intake import Intake

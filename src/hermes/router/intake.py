@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
-from hermes.ports.api_keys import IdempotencyKeys
 from hermes.ports.credits import Credits
 from hermes.ports.inbox import AcceptedMessage, Inbox
-from hermes.ports.job_queue import JobQueue
-from hermes.ports.transactions import Transactions
-from hermes.ports.users import Users, UserState
+from hermes.ports.runtime import JobQueue, Transactions
+from hermes.ports.users import IdempotencyKeys, Users, UserState
 from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, JoinWindow
 from hermes.router.signup import signup_event
 from hermes.turn import Envelope

@@ -13,8 +13,7 @@ from hermes.graph import CallRecord
 from hermes.ports.backends import ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Answer, Caller, NoAnswer
+from hermes.ports.models import Answer, Caller, CallSource, NoAnswer
 from hermes.ports.tools import ToolCall
 from hermes.router.effects import EffectResult
 from hermes.router.services import Services

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.answer_signals import AnswerSignals
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import AnswerSignals, Claim
 from hermes.ports.outbox import DeliveryResult, MessageBody, Outbox, OutboxMessage, OutboxState
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.turn import Envelope, Platform
 
 

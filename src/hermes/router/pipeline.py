@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import structlog
 
 from hermes.ports.backends import BackendError
-from hermes.ports.budgets import BudgetSpent, BudgetWindow, CallsPaused
+from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused
 from hermes.ports.errors import OutOfCredit
-from hermes.ports.images import ImageTooLarge, ImageUnreadable
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer, NoCapacity
+from hermes.ports.tools import ImageTooLarge, ImageUnreadable
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps import (

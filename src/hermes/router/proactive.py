@@ -18,12 +18,10 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.concierge import PriceWatcher, PriceWatchers, Reminder, Reminders
-from hermes.ports.graphs import GraphEntry, Graphs
 from hermes.ports.inbox import Inbox, InboxMessage
-from hermes.ports.job_queue import JobQueue
 from hermes.ports.outbox import Outbox, OutboxState
-from hermes.ports.sessions import Sessions
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import JobQueue, Transaction, Transactions
+from hermes.ports.sessions import GraphEntry, Graphs, Sessions
 from hermes.ports.users import Users
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.replies import Money, ReplyKind, reply

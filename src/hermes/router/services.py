@@ -7,23 +7,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hermes.ports.agents import Agent
-from hermes.ports.alerts import Alerts
-from hermes.ports.clock import Clock
 from hermes.ports.credits import Credits
-from hermes.ports.graphs import Graphs
-from hermes.ports.histories import Histories
-from hermes.ports.images import Images
 from hermes.ports.inbox import Claim, Inbox
-from hermes.ports.interactions import Interactions
-from hermes.ports.journal import Journal
-from hermes.ports.meter import TurnMeter
-from hermes.ports.models import Models
-from hermes.ports.sessions import Sessions
-from hermes.ports.souls import Souls
-from hermes.ports.tools import Tools
-from hermes.ports.transactions import Transaction, Transactions
-from hermes.ports.users import User, Users
+from hermes.ports.memories import Souls
+from hermes.ports.models import Models, TurnMeter
+from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
+from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sessions
+from hermes.ports.tools import Images, Tools
+from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.prompt_cache import CachedToolSets

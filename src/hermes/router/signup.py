@@ -15,7 +15,7 @@ from uuid import UUID
 
 from hermes.ports.credits import Credits
 from hermes.ports.errors import NotFound, PortError
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import NewUser, User, UserChannel, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.turn import Platform

@@ -10,9 +10,8 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
-from hermes.ports.memories import Dream, DreamDepth, DreamKind, Dreams, Fact, Memories
-from hermes.ports.souls import Souls
-from hermes.ports.transactions import Transactions
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, Dreams, Fact, Memories, Souls
+from hermes.ports.runtime import Transactions
 from hermes.ports.users import Users
 from hermes.soul.dream import deep_dream, insight_prompt, light_dream, period_of, read_insights, review_dreams
 from hermes.soul.extract import TextCompleter

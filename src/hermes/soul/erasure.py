@@ -22,10 +22,8 @@ from hermes.graph.message import METADATA
 from hermes.graph.node import Node
 from hermes.graph.stored_graph import history_of
 from hermes.ports.errors import DataDamaged, NotFound, PortError, StaleHead, UserErased
-from hermes.ports.graphs import Graphs
-from hermes.ports.histories import Histories
-from hermes.ports.sessions import Sessions, UserNodes
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import Transaction, Transactions
+from hermes.ports.sessions import Graphs, Histories, Sessions, UserNodes
 
 log = structlog.get_logger()
 

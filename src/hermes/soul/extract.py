@@ -15,10 +15,8 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
-from hermes.ports.memories import Fact, FactChange, FactOrigin, ForgetMark, Memories
-from hermes.ports.souls import Souls
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, FactChange, FactOrigin, ForgetMark, Memories, Souls
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.soul.excerpt import excerpt
 from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_prompt, read_answer
 from hermes.soul.extract_rules import read_statements

@@ -19,11 +19,22 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
-from hermes.ports.memories import Dream, Dreams, Fact, FactChange, ForgetMark, Memories, NewFact
-from hermes.ports.souls import PastMessages, Souls
+from hermes.ports.memories import (
+    Dream,
+    Dreams,
+    Embedding,
+    Embeddings,
+    EmbeddingsUnavailable,
+    Fact,
+    FactChange,
+    ForgetMark,
+    Memories,
+    NewFact,
+    PastMessages,
+    Souls,
+)
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.tools import ErasedFacts
-from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.extract_rules import read_statements, same_item
 from hermes.soul.fact_keys import KEYS, LIST_KEYS, Op, merge_values, split_items

@@ -13,11 +13,10 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.clock import Clock
 from hermes.ports.errors import UserErased
 from hermes.ports.inbox import Inbox, InboxMessage
-from hermes.ports.journal import Journal
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Clock, Transactions
+from hermes.ports.sessions import Journal
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.extract import MemoryWriter
 from hermes.soul.memory_model import MemoryModel

@@ -15,13 +15,10 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.agents import Agent
-from hermes.ports.alerts import Alerts
 from hermes.ports.errors import PortError, StoreUnavailable
-from hermes.ports.memories import DreamDepth, Dreams, Memories
-from hermes.ports.souls import PastMessages, Soul, SoulCache
-from hermes.ports.transactions import Transactions
-from hermes.ports.users import User
+from hermes.ports.memories import DreamDepth, Dreams, Memories, PastMessages, Soul, SoulCache
+from hermes.ports.runtime import Alerts, Transactions
+from hermes.ports.users import Agent, User
 from hermes.soul.prompt_layers import Sanitize, SoulBase, build_base, message_note, room_note, room_system_message, system_message
 from hermes.soul.recall import NOTHING_RECALLED, Recall, RecalledFacts
 

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.agents import Agent
 from hermes.ports.backends import BackendError, ModelRequest
-from hermes.ports.budgets import Budgets, BudgetSpent, CallsPaused
+from hermes.ports.credits import Budgets, BudgetSpent, CallsPaused
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Caller, Models, NoAnswer
-from hermes.ports.transactions import Transactions
-from hermes.ports.users import User, Users, UserState
+from hermes.ports.models import Caller, CallSource, Models, NoAnswer
+from hermes.ports.runtime import Transactions
+from hermes.ports.users import Agent, User, Users, UserState
 from hermes.soul.extract import TextCompleter
 
 MIN_DAY_SHARE_LEFT = 0.5

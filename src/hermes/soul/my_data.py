@@ -11,9 +11,8 @@ from uuid import UUID
 
 from hermes.ports.credits import Balance, Credits
 from hermes.ports.errors import UserErased
-from hermes.ports.memories import Dream, Dreams, Fact, Memories
-from hermes.ports.souls import Souls
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.memories import Dream, Dreams, Fact, Memories, Souls
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.users import User, UserChannel, UserDataCounts, Users, UserState
 from hermes.soul.erasure import ConversationEraser, ErasureIncomplete
 from hermes.soul.recall_terms import terms

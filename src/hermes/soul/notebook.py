@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from hermes.ports.memories import Fact, FactOrigin
+from hermes.ports.runtime import Transaction
 from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
-from hermes.ports.transactions import Transaction
 from hermes.soul.extract import JUNK_PATTERNS, MemoryWriter
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import (

@@ -11,9 +11,8 @@ from datetime import datetime, tzinfo
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
-from hermes.ports.agents import Agent, Tone
-from hermes.ports.memories import Dream, DreamKind, Fact
-from hermes.ports.souls import PastMessage
+from hermes.ports.memories import Dream, DreamKind, Fact, PastMessage
+from hermes.ports.users import Agent, Tone
 from hermes.router.speakers import ROOM_RULE
 from hermes.soul.fact_keys import FITNESS_KEYS, LIST_KEYS, STRUCTURAL_KEYS, split_items
 

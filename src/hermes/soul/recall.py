@@ -15,10 +15,9 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.ports.errors import PortError
-from hermes.ports.memories import Fact, Memories, RecallCandidates
-from hermes.ports.transactions import Transactions
+from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates
+from hermes.ports.runtime import Transactions
 from hermes.soul.excerpt import excerpt
 from hermes.soul.recall_terms import terms
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from hermes.ports.embeddings import Embedding
-from hermes.ports.memories import Fact, FactChange, FactOrigin, NewFact
+from hermes.ports.memories import Embedding, Fact, FactChange, FactOrigin, NewFact
 from hermes.soul.extract_rules import same_item
 from hermes.soul.fact_keys import Op, merge_values
 from hermes.soul.recall_terms import fold, terms

@@ -17,8 +17,8 @@ from difflib import get_close_matches
 import structlog
 
 from hermes.ports.errors import NotFound, StoreUnavailable
+from hermes.ports.runtime import Transactions
 from hermes.ports.tools import EffectRecord, EffectRecords, GatedTools, Offers, PendingOffer, ToolCall, ToolResult, ToolUser
-from hermes.ports.transactions import Transactions
 from hermes.tools.gate.gate import Gate
 from hermes.tools.parameters import BadArguments, parse_arguments
 from hermes.tools.registry import CODE_PARAMETER, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach

@@ -19,8 +19,8 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from hermes.graph.message import FrozenDict, freeze_items
+from hermes.ports.runtime import Transaction
 from hermes.ports.tools import ToolUser
-from hermes.ports.transactions import Transaction
 from hermes.tools.parameters import Parameter, Parameters, parameters_of, parse_arguments, text_shape, with_description
 
 S = TypeVar("S")

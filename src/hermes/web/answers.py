@@ -16,11 +16,10 @@ from uuid import UUID
 import anyio
 from fastapi.responses import StreamingResponse
 
-from hermes.ports.answer_signals import AnswerSignals
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.inbox import Inbox, TurnOrigin
+from hermes.ports.inbox import AnswerSignals, Inbox, TurnOrigin
 from hermes.ports.outbox import Outbox, OutboxAnswer
-from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.turn import AgentResponse, Platform
 
 MIN_LOOK_S = 0.5

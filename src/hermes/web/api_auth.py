@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from hermes.ports.api_keys import ApiKey, ApiKeys
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.users import ApiKey, ApiKeys
 from hermes.web.errors import ApiError
 from hermes.web.rate_limit import RateLimit, too_many_requests
 

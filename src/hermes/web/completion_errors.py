@@ -27,7 +27,7 @@ from hermes.ports.backends import (
     Unreachable,
     Unsupported,
 )
-from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.web.errors import ApiError

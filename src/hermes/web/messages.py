@@ -11,9 +11,8 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import RequestStillRunning
-from hermes.ports.users import UserState
+from hermes.ports.users import ApiKey, UserState
 from hermes.router.intake import IdempotencyKey
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers

@@ -17,9 +17,8 @@ from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import NotFound, StaleHead, StoreUnavailable, UserErased
-from hermes.ports.users import User, UserChannel
+from hermes.ports.users import ApiKey, User, UserChannel
 from hermes.soul.erasure import ErasureIncomplete
 from hermes.soul.my_data import MyDataStores, data_as_json, forget_fact, forget_memory, forget_user_at, limiting_account, my_data
 from hermes.turn import Platform

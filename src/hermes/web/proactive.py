@@ -10,9 +10,9 @@ from fastapi import APIRouter, Cookie, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.outbox import Outbox, ProactiveMessage
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.users import ApiKey
 from hermes.turn import Platform
 from hermes.web.api_auth import ApiAuth, allowed_channel
 from hermes.web.chat_page import WEB_ACCOUNT, is_cookie, visitor_id

@@ -10,11 +10,10 @@ from hermes.app.channels import AccountChannels
 from hermes.config import ApiSettings, CompletionsSettings, WebSettings
 from hermes.gateway.client_chats import ChatCompletions
 from hermes.ops.metrics import Metrics
-from hermes.ports.answer_signals import AnswerSignals
-from hermes.ports.api_keys import ApiKeys
-from hermes.ports.inbox import Inbox
+from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.users import ApiKeys
 from hermes.router.inbound import InboundRouter
 from hermes.router.intake import Intake
 from hermes.soul.my_data import MyDataStores

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermes.backends.image_fetch import MAX_CONCURRENT_FETCHES, AddressNotPublic, PublicImageFetcher, is_public
-from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
+from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 LIMIT = 1_000

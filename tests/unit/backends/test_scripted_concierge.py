@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from hermes.backends import Script, ScriptedBackend
-from hermes.ports.agents import Agent
 from hermes.ports.backends import ChatMessage, ModelRequest
+from hermes.ports.users import Agent
 from hermes.router.speakers import label_message
 from hermes.soul import extract_answer, prompt_layers
 from hermes.soul.fact_keys import KEYS

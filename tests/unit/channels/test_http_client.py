@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hermes.channels import http_client as module
 from hermes.channels.http_client import PlatformHttpClient, open_platform_client
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
-from hermes.ports.images import ImageTooLarge
+from hermes.ports.tools import ImageTooLarge
 
 SECRET = "123:TOKEN"  # noqa: S105  # what no error and no log line may show
 

@@ -14,7 +14,7 @@ from hermes.delivery.breaker import (
     record_unauthorized,
     release_probe,
 )
-from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition
+from hermes.ports.outbox import Admission, BreakerChange, BreakerTransition
 
 LIMITS = BreakerLimits()
 

@@ -14,10 +14,9 @@ from structlog.testing import capture_logs
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.service_window import MessageTemplate
 from hermes.delivery.settlement import SettlementWriter
-from hermes.ports.breakers import ChannelName
 from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, PlatformResponse, SendOutcome
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
+from hermes.ports.outbox import ChannelName, DeliveryResult, OutboxMessage, OutboxState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.testing.memory.breakers import MemoryBreakers
 from hermes.testing.memory.credits import MemoryCredits

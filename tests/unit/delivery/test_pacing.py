@@ -4,7 +4,7 @@ import pytest
 
 from hermes.delivery import pacing
 from hermes.delivery.pacing import Pacer
-from hermes.ports.breakers import ChannelName
+from hermes.ports.outbox import ChannelName
 from hermes.turn import Platform
 
 BOT = ChannelName(Platform.TELEGRAM, "bali")

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.channels.whatsapp import Dialog360, WhatsAppChannel
 from hermes.delivery.typing_indicator import MAX_CALLS, MAX_KNOWN_CHATS, TypingIndicator
-from hermes.ports.breakers import ChannelName
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
+from hermes.ports.outbox import ChannelName
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.directory import Directory
 

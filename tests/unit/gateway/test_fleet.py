@@ -12,10 +12,10 @@ import pytest
 from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.chain import ChainLink
 from hermes.gateway.fleet import Adapter, Canary, Fleet, SwapFailed, SwapResult
-from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason
 from hermes.ports.backends import BackendError, BackendFinding, FindingLevel, Overloaded
 from hermes.ports.errors import NotFound, StoreUnavailable
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.users import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason
 from tests.unit.gateway.test_chain import HELLO, Scripted, complete
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

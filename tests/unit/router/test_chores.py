@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.router.chores import Chore, ChoreScheduler, default_chores
 from hermes.testing.memory import MemoryChores, MemoryTransactions
 

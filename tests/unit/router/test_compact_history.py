@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.ports.budgets import BudgetSpent, BudgetWindow
+from hermes.ports.credits import BudgetSpent, BudgetWindow
 from hermes.ports.models import ChainFailed
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter, SelectiveSummariser
 from hermes.router.pipeline import handle_message

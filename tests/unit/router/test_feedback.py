@@ -6,8 +6,8 @@ import pytest
 
 from hermes.graph import CallRecord, MessageGraph
 from hermes.ports.channels import Reaction
-from hermes.ports.delivery_tracking import AnswerSource
 from hermes.ports.errors import NotFound
+from hermes.ports.outbox import AnswerSource
 from hermes.router.feedback import MAX_REACTION_CHARS, annotation_for, hash_sender, last_response, reward_of
 
 ANN, BEN = "ann", "ben"

@@ -15,8 +15,7 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.backends.openai_compatible.request import encode as encode_for_openai
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.histories import RecentHistory
-from hermes.ports.sessions import Session
+from hermes.ports.sessions import RecentHistory, Session
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.steps.build_messages import Prompt

@@ -10,12 +10,11 @@ from uuid import uuid4
 import pytest
 
 from hermes.ports.backends import Completion, ModelRequest, Usage
-from hermes.ports.budgets import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
+from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
+from hermes.ports.memories import Soul
 from hermes.ports.models import Answer, Caller, ChainFailed, NoCapacity
-from hermes.ports.souls import Soul
-from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
+from hermes.ports.tools import GatedTools, ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply

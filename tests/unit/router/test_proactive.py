@@ -11,7 +11,7 @@ import pytest
 from hermes.ports.concierge import PriceWatcher, Product, Reminder
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import OutboxState
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger

@@ -7,13 +7,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.agents import Agent
 from hermes.ports.backends import Completion, ModelRequest, Unreachable, Usage
-from hermes.ports.budgets import BudgetSpent, BudgetUsage, BudgetWindow, CallsPaused, PauseReason
+from hermes.ports.credits import BudgetSpent, BudgetUsage, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer
-from hermes.ports.users import User, UserState
+from hermes.ports.models import Answer, Caller, CallSource, ChainFailed, NoAnswer
+from hermes.ports.users import Agent, User, UserState
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel, NoCapableModel, TokensKeptForAnswers
 from hermes.testing.memory import MemoryTransactions, MemoryUsers
 

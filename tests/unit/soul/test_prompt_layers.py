@@ -7,9 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.agents import Agent, Tone
-from hermes.ports.memories import Dream, DreamKind, Fact, FactOrigin
-from hermes.ports.souls import PastMessage
+from hermes.ports.memories import Dream, DreamKind, Fact, FactOrigin, PastMessage
+from hermes.ports.users import Agent, Tone
 from hermes.soul.loader import decode_base, encode_base
 from hermes.soul.prompt_layers import (
     DATA_RULE,

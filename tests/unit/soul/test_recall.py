@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
-from hermes.ports.transactions import Transaction
+from hermes.ports.memories import Embedding, EmbeddingsUnavailable, Fact, FactOrigin, RecallCandidate, RecallCandidates
+from hermes.ports.runtime import Transaction
 from hermes.soul.excerpt import FIRST_CHARS, LAST_CHARS, excerpt
 from hermes.soul.recall import MAX_INLINE_ROWS, NOTHING_RECALLED, Recall, rank_facts, word_scores
 from hermes.soul.recall_terms import terms

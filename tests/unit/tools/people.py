@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.ports.errors import NotFound
+from hermes.ports.runtime import Transaction
 from hermes.ports.tools import EffectRecord, ErasedFacts, PendingOffer, PreferenceChange, ToolUser
-from hermes.ports.transactions import Transaction
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""

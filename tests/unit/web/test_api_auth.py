@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.users import ApiKey
 from hermes.web import api_auth
 from hermes.web.api_auth import ApiAuth
 from hermes.web.errors import ApiError

@@ -13,15 +13,12 @@ from uuid import UUID
 from hermes.gateway.client_chats.recording import ChatRecorder
 from hermes.gateway.client_chats.request import ChatRequest
 from hermes.gateway.gateway import Gateway
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.backends import Delta, ModelRequest
-from hermes.ports.client_chats import ClientChats
 from hermes.ports.errors import PortError
-from hermes.ports.graphs import Graphs
-from hermes.ports.model_calls import CallSource
-from hermes.ports.models import Answer, AnswerStarted, Caller
-from hermes.ports.transactions import Transactions
-from hermes.ports.users import User, Users, UserState
+from hermes.ports.models import Answer, AnswerStarted, Caller, CallSource
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import ClientChats, Graphs
+from hermes.ports.users import ApiKey, User, Users, UserState
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 

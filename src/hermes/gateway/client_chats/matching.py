@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes.graph import edit
 from hermes.graph.message import REASONING, canonical
-from hermes.ports.client_chats import ChatFingerprint
+from hermes.ports.sessions import ChatFingerprint
 
 ChatMessage = Mapping[str, Any]
 

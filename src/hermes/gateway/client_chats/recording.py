@@ -18,10 +18,9 @@ from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
 from hermes.ports.backends import LOGPROBS, Completion, Usage
-from hermes.ports.client_chats import ChatFingerprint, ChatMatch, ClientChats
-from hermes.ports.graphs import GraphEntry, Graphs
-from hermes.ports.model_calls import ModelCall
-from hermes.ports.transactions import Transaction
+from hermes.ports.models import ModelCall
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry, Graphs
 
 
 class ChatRecorder:

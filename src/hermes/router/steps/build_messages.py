@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph.context import KeepReasoning, Overlay
-from hermes.ports.images import ImagePrompt
 from hermes.ports.inbox import Claim
-from hermes.ports.souls import Soul
+from hermes.ports.memories import Soul
+from hermes.ports.tools import ImagePrompt
 from hermes.router.speakers import label_message, speaker_id
 from hermes.router.steps.load_history import LoadedHistory
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from hermes.ports.errors import DataDamaged, NotFound
-from hermes.ports.histories import RecentHistory
 from hermes.ports.inbox import Claim
-from hermes.ports.sessions import Session
+from hermes.ports.sessions import RecentHistory, Session
 from hermes.router.compact_history import compact_history
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.model_call import make_caller

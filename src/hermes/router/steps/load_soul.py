@@ -5,7 +5,7 @@ In a room that several people share the agent knows nothing about any of them, a
 from __future__ import annotations
 
 from hermes.ports.inbox import Claim
-from hermes.ports.souls import Soul
+from hermes.ports.memories import Soul
 from hermes.router.services import Services
 from hermes.router.steps.resolve_user import ResolvedUser
 

@@ -12,11 +12,10 @@ from uuid import UUID
 
 from hermes.graph.context import KeepReasoning
 from hermes.ports.errors import StaleHead, UserErased
-from hermes.ports.graphs import AppendResult, GraphEntry
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import OutboxMessage
-from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import AppendResult, GraphEntry, Session
 from hermes.router.model_call import MICRO_PER_USD, JournaledAnswer
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import SECOND_CALL_REASONING, Prompt

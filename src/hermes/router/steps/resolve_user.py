@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from hermes.ports.agents import Agent
 from hermes.ports.errors import PortError, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.users import User, UserState
+from hermes.ports.users import Agent, User, UserState
 from hermes.router.services import Services
 from hermes.turn import Platform
 

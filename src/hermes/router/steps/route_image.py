@@ -5,8 +5,8 @@ general. A wrong intent costs no answer. Only an image that cannot be shown at a
 
 from __future__ import annotations
 
-from hermes.ports.images import ImagePrompt
 from hermes.ports.inbox import Claim
+from hermes.ports.tools import ImagePrompt
 from hermes.router.services import Services
 
 

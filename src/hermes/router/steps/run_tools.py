@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hermes.ports.backends import BackendError
-from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser

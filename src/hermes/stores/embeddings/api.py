@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
+from hermes.ports.memories import Embedding, EmbeddingsUnavailable
 
 MAX_BATCH_TEXTS = 128
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from zlib import crc32
 
-from hermes.ports.embeddings import Embedding
+from hermes.ports.memories import Embedding
 
 DIMENSION = 512
 NGRAM_LENGTHS = (3, 4, 5)

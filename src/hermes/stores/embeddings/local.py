@@ -7,7 +7,7 @@ from importlib import import_module
 
 import structlog
 
-from hermes.ports.embeddings import Embeddings
+from hermes.ports.memories import Embeddings
 from hermes.stores.embeddings.hashing import HashedEmbeddings
 
 log = structlog.get_logger()

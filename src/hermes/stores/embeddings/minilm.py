@@ -23,7 +23,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
-from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
+from hermes.ports.memories import Embedding, EmbeddingsUnavailable
 
 SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MAX_TOKENS = 256

@@ -8,10 +8,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason, Tone
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.users import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason, Tone
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import IdempotencyKeyReused, NotFound
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.users import ApiKey
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 

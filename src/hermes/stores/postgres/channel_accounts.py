@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import ChannelAccount
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.ports.chores import ChoreLease
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import ChoreLease, Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 

@@ -11,10 +11,9 @@ from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.graph.stored_graph import continue_graph
-from hermes.ports.client_chats import ChatFingerprint, ChatMatch
-from hermes.ports.graphs import GraphEntry
-from hermes.ports.model_calls import ModelCall
-from hermes.ports.transactions import Transaction
+from hermes.ports.models import ModelCall
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import ChatFingerprint, ChatMatch, GraphEntry
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import SQL as GRAPHS

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hermes.ports.concierge import FoundProduct, FoundVenue, GeoPoint, Product, Venue, VenueQuery
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.tools.vocabulary import fold

@@ -14,7 +14,7 @@ import structlog
 
 from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order, OrderKind, PriceWatcher, Reminder, Venue
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
 from hermes.stores.postgres.concierge_catalogue import fetch_rows as fetch_catalogue_rows
 from hermes.stores.postgres.database import connection_of

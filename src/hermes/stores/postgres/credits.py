@@ -10,7 +10,7 @@ from uuid import UUID
 
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, OutOfCredit
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 

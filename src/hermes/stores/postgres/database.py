@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 
 Connection = psycopg.AsyncConnection[TupleRow]
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.ports.channels import SendOutcome
-from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQuery
 from hermes.ports.errors import NotFound
-from hermes.ports.outbox import readable_text
-from hermes.ports.transactions import Transaction
+from hermes.ports.outbox import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQuery, readable_text
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox_body import open_body

@@ -9,11 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
-from hermes.ports.dead_letters import DeadLetter
-from hermes.ports.delivery_tracking import AnswerSource, DeliveryStatus, SentMessage
 from hermes.ports.errors import UserErased
-from hermes.ports.outbox import readable_text
-from hermes.ports.transactions import Transaction
+from hermes.ports.outbox import AnswerSource, DeadLetter, DeliveryStatus, SentMessage, readable_text
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.dead_letters import as_dead_letter
 from hermes.stores.postgres.keyring import Keyring

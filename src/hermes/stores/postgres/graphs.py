@@ -11,8 +11,8 @@ from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
-from hermes.ports.graphs import AppendResult, GraphEntry
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import AppendResult, GraphEntry
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graph_rows import (
     GraphChanges,

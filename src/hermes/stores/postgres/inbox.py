@@ -13,7 +13,7 @@ import structlog
 
 from hermes.ports.errors import ClaimLost, InboxFull, UserErased
 from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.router.join_messages import join_messages
 from hermes.stores.postgres.database import connection_of

@@ -23,8 +23,7 @@ from procrastinate.job_context import JobContext
 from procrastinate.worker import Worker
 
 from hermes.ports.errors import ClaimLost, StoreUnavailable
-from hermes.ports.job_queue import JobHandlers
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import JobHandlers, Transaction
 from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled

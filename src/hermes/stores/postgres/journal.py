@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 
 from hermes.ports.errors import ClaimLost, NotFound
 from hermes.ports.inbox import Claim
-from hermes.ports.journal import Effect, EffectProgress, JournalEvent
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import Effect, EffectProgress, JournalEvent
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries

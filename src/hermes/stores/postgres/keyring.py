@@ -7,7 +7,7 @@ from collections import OrderedDict
 from uuid import UUID
 
 from hermes.ports.errors import UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, MasterKeys, WrappedKey, new_data_key

@@ -14,24 +14,24 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.embeddings import Embedding
 from hermes.ports.errors import DataDamaged, UserErased
 from hermes.ports.memories import (
     Dream,
     DreamDepth,
     DreamKind,
     DreamReview,
+    Embedding,
     Fact,
     FactChange,
     FactOrigin,
     ForgetMark,
     NewFact,
+    PastMessage,
     RecallCandidate,
     RecallCandidates,
     UnembeddedFact,
 )
-from hermes.ports.souls import PastMessage
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.inbox import decode_envelope
 from hermes.stores.postgres.inbox import seal_label as inbox_label

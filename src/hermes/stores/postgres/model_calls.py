@@ -11,9 +11,9 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import KillSwitchRecord
-from hermes.ports.model_calls import CallAttempt, CallTotals, DayTotals, ModelCall
-from hermes.ports.transactions import Transaction
+from hermes.ports.credits import KillSwitchRecord
+from hermes.ports.models import CallAttempt, CallTotals, DayTotals, ModelCall
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 

@@ -11,12 +11,12 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from hermes.ports.channels import ReceiptRank, SendOutcome
-from hermes.ports.dead_letters import DeadLetters
-from hermes.ports.delivery_tracking import DeliveryTracking
 from hermes.ports.errors import UserErased
 from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.outbox import (
+    DeadLetters,
     DeliveryResult,
+    DeliveryTracking,
     MessageBody,
     OutboxAnswer,
     OutboxLengths,
@@ -25,7 +25,7 @@ from hermes.ports.outbox import (
     ProactiveMessage,
     readable_text,
 )
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.dead_letters import PostgresDeadLetters
 from hermes.stores.postgres.delivery_tracking import PostgresDeliveryTracking, ReceiptQuery, find_confirmation

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import Session, SessionQuery, UserNodes
-from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.keyring import Keyring

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from hermes.ports.errors import NotFound
+from hermes.ports.runtime import Transaction
 from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
-from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
 from hermes.stores.postgres.database import connection_of

@@ -16,12 +16,10 @@ from uuid import UUID, uuid4
 import structlog
 from redis.asyncio import Redis
 
-from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import BudgetHold, BudgetSpent, BudgetUsage, BudgetWindow
-from hermes.ports.clock import Clock
+from hermes.ports.credits import BudgetHold, BudgetSpent, BudgetUsage, BudgetWindow
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.model_calls import ModelCalls
-from hermes.ports.transactions import Transactions
+from hermes.ports.models import ModelCalls
+from hermes.ports.runtime import Alerts, Clock, Transactions
 from hermes.stores.redis.counters import (
     KEEP_DAYS,
     REDIS_ERRORS,

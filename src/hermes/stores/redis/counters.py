@@ -21,10 +21,10 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from hermes.ports.budgets import BudgetHold
+from hermes.ports.credits import BudgetHold
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.model_calls import ModelCalls
-from hermes.ports.transactions import Transactions
+from hermes.ports.models import ModelCalls
+from hermes.ports.runtime import Transactions
 from hermes.stores.redis.script_batch import ScriptBatch
 
 GENERATION_KEY = "hermes:budgets:generation"

@@ -14,12 +14,10 @@ from uuid import UUID
 import structlog
 from redis.asyncio import Redis
 
-from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import CallsPaused, KillSwitchRecord, KillSwitchRecords, PauseReason
-from hermes.ports.clock import Clock
+from hermes.ports.credits import CallsPaused, KillSwitchRecord, KillSwitchRecords, PauseReason
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.model_calls import ModelCalls
-from hermes.ports.transactions import Transactions
+from hermes.ports.models import ModelCalls
+from hermes.ports.runtime import Alerts, Clock, Transactions
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
     KILL_SWITCH_MICRO_USD,

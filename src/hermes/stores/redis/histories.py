@@ -18,10 +18,8 @@ from redis.exceptions import RedisError
 from hermes.graph import MessageError
 from hermes.graph.message import METADATA, check_message, compact_json, thaw
 from hermes.ports.errors import StoreUnavailable, UserErased
-from hermes.ports.graphs import Graphs
-from hermes.ports.histories import RecentHistory
-from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import Graphs, RecentHistory, Session
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import DataKeys, FernetCipher, SealBroken
 

@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from hermes.ports.errors import StoreUnavailable, UserErased
-from hermes.ports.souls import CachedSoul
-from hermes.ports.transactions import Transactions
+from hermes.ports.memories import CachedSoul
+from hermes.ports.runtime import Transactions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import FernetCipher, SealError
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
-from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition, ChannelName
-from hermes.ports.clock import Clock
+from hermes.ports.outbox import Admission, BreakerChange, BreakerTransition, ChannelName
+from hermes.ports.runtime import Clock
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, OutOfCredit
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from hermes.ports.chores import ChoreLease
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import ChoreLease, Transaction
 
 
 @dataclass(slots=True)

@@ -12,16 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
 
-from hermes.ports.agents import Agent
-from hermes.ports.answer_signals import AnswerSignals
 from hermes.ports.errors import NotFound
-from hermes.ports.images import Images
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import AnswerSignals, Claim
+from hermes.ports.memories import Souls
 from hermes.ports.models import Models
-from hermes.ports.souls import Souls
-from hermes.ports.tools import Tools
-from hermes.ports.transactions import Transaction
-from hermes.ports.users import User, UserState
+from hermes.ports.runtime import Transaction
+from hermes.ports.tools import Images, Tools
+from hermes.ports.users import Agent, User, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
 from hermes.testing.memory.credits import MemoryCredits

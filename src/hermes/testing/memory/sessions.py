@@ -10,10 +10,8 @@ from uuid import UUID, uuid4
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotFound, StaleHead
-from hermes.ports.graphs import AppendResult, GraphEntry
-from hermes.ports.histories import RecentHistory
-from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import AppendResult, GraphEntry, RecentHistory, Session
 
 
 @dataclass(slots=True)

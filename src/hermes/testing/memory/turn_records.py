@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.inbox import Claim, InboxMessage
-from hermes.ports.journal import Effect, EffectProgress
 from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxMessage, OutboxState, ProactiveMessage, readable_text
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import Effect, EffectProgress
 from hermes.turn import Platform
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
 from hermes.testing.memory.credits import MemoryCredits

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from hermes.ports.concierge import Food, GeoPoint, Nutrition, Product, Products, Venue, Venues
-from hermes.ports.transactions import Transactions
+from hermes.ports.runtime import Transactions
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.concierge.place_words import CATEGORIES, CATEGORY_WORDS
 from hermes.tools.parameters import clean_text

@@ -12,7 +12,7 @@ and has no word that negates it or that belongs to another tool:
 
 from __future__ import annotations
 
-from hermes.ports.images import ImageIntent
+from hermes.ports.tools import ImageIntent
 from hermes.tools.gate.words import BOOKING, VENUE
 from hermes.tools.vocabulary import GLUED, Lexicon, fold, read_words, words_of
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hermes.ports.images import ImageUnreadable
+from hermes.ports.tools import ImageUnreadable
 
 MAX_SIDE_PIXELS = 8_000
 """Vendors refuse larger images, and a few bytes can claim millions of pixels."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, MediaFetcher
+from hermes.ports.tools import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, MediaFetcher
 from hermes.tools.executor import Scan
 from hermes.tools.images.captions import intent_of
 from hermes.tools.images.headers import MAX_SIDE_PIXELS, read_header

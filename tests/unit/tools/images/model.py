@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.concierge import Food, FoundProduct, MealItem
-from hermes.ports.images import FetchedMedia
+from hermes.ports.memories import Soul
 from hermes.ports.models import Answer, Caller
-from hermes.ports.souls import Soul
-from hermes.ports.transactions import Transaction
+from hermes.ports.runtime import Transaction
+from hermes.ports.tools import FetchedMedia
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.data_files import sample_foods, sample_products
 from hermes.tools.executor import Toolbox

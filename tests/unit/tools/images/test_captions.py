@@ -3,7 +3,7 @@
 
 import pytest
 
-from hermes.ports.images import ImageIntent
+from hermes.ports.tools import ImageIntent
 from hermes.tools.images.captions import WORDS, intent_of
 from hermes.tools.vocabulary import LANGUAGES, fold
 

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from hermes.ports.images import ImageUnreadable
+from hermes.ports.tools import ImageUnreadable
 from hermes.tools.images.headers import ImageHeader, read_header
 from tests.unit.tools.images.samples import HEIGHT, JPEG, PICTURES, PNG, WIDTH
 

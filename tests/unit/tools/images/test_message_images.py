@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
+from hermes.ports.tools import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
 from hermes.ports.users import User, UserState
 from hermes.soul.sanitize import scan
 from hermes.tools.images import MAX_BYTES, MessageImages

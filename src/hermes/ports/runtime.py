@@ -1,0 +1,134 @@
+"""What every part of a running Hermes stands on: transactions, time, alerts, chores and the job queue.
+
+Transactions over several ports: all writes happen, or none.
+
+The time, as a port, so that tests can move it.
+
+Alerts: facts that the operator should look at now.
+
+Chores: work by the clock, done by one of all processes, once in each time slot.
+
+Jobs that outlive the process that deferred them.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+
+class Alerts(Protocol):
+    """Alerts the operator. Never on the message path: it neither raises nor waits."""
+
+    def alert(self, event: str, **facts: object) -> None:
+        """Report a fact in the past tense with its numbers; no message text, no secrets."""
+        ...
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now(self) -> datetime:
+        """The time, with its zone."""
+        ...
+
+
+class Transaction(Protocol):
+    """Writes that happen together. Opaque: the caller passes it to the ports whose writes belong together, and nowhere else."""
+
+
+class Transactions(Protocol):
+    """Opens transactions."""
+
+    def begin(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction that commits when the block ends and rolls back when it raises.
+
+        Fails closed: raises StoreUnavailable if the store cannot be reached. If the connection is lost during the commit itself, it is
+        unknown whether the commit happened; so every write behind these ports can be repeated without doing anything twice."""
+        ...
+
+    def once(self) -> AbstractAsyncContextManager[Transaction]:
+        """For one port call with one statement, or for reads: each statement is committed when it returns. Cheaper than `begin`, but not
+        for two writes that belong together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChoreLease:
+    """The right to do a chore, until it is done, or until its process has not renewed the lease in time."""
+
+    chore: str
+    slot: int
+    epoch: int
+    """How often the chore was taken; a lease with a higher epoch ends this one."""
+
+
+class Chores(Protocol):
+    """Chores by name. Time is divided into numbered slots, and a chore is done once in each. If no process ran, it is done late, and once
+    for all slots that were missed. Leases use the store's clock. Fails closed: while the store is down, no chore begins."""
+
+    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
+        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it."""
+        ...
+
+    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
+        """Renew the lease; False if another process has taken the chore."""
+        ...
+
+    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
+        """Note that the chore is done in its slot. A call with an old lease changes nothing."""
+        ...
+
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+        """Give the chore back undone; after the pause any process may take it again. A call with an old lease changes nothing."""
+        ...
+
+
+class JobQueue(Protocol):
+    """Durable jobs; their arguments are ids only. A job exists exactly if the transaction that deferred it committed.
+
+    Turns of one conversation run one at a time, in the order in which they were deferred; so do its deliveries, and so do the memory jobs
+    of one user."""
+
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        """Run the turn later, after all earlier turns of its conversation; later turns wait behind it."""
+        ...
+
+    async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        """Send what is due in the conversation's outbox later. At most one such job waits; a second call changes nothing."""
+        ...
+
+    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
+        """Write the conversation's proactive messages into its history later, between its turns: after the turns that were deferred before,
+        and before those that come. At most one such job waits; a second call changes nothing."""
+        ...
+
+    async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
+        """Learn from the message of a turn later, after all earlier messages of its user. No turn ever waits for it.
+
+        Unlike a turn or a delivery, it is given up after a few tries: it is worth some minutes, and no more."""
+        ...
+
+
+class JobHandlers(Protocol):
+    """What a worker does with its jobs. Each method may be called again for the same id at any time; if it raises, it is called again
+    later."""
+
+    async def turn(self, turn_id: UUID) -> None:
+        """Run a turn to its end."""
+        ...
+
+    async def delivery(self, conversation_id: UUID) -> None:
+        """Send what is due in a conversation."""
+        ...
+
+    async def proactive(self, conversation_id: UUID) -> None:
+        """Write the proactive messages of a conversation into its history. No turn of the conversation is under way meanwhile."""
+        ...
+
+    async def memory(self, turn_id: UUID) -> None:
+        """Learn from the message of a turn."""
+        ...

@@ -37,14 +37,10 @@ class ExportDraft:
 
     writer: FormatWriter
     ledger: Ledger
-    planned: int = 0
-    """How many rows the plans of the written sessions have; a format may write more or fewer. `take` leaves it as it is: a draft
-    either writes sessions or takes parts."""
 
     def write(self, session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
         """Write a session, and enter each of its calls in the ledger: in which row its tokens are trained, or why they are not."""
-        plan = plan_session(session, calls, self.planned)
-        self.planned += plan.rows
+        plan = plan_session(session, calls)
         self.ledger.sessions += 1
         placements = {id(placement.call): placement for placement in self.writer.write(plan)}
         for call in plan.calls:

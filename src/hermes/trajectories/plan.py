@@ -1,4 +1,4 @@
-"""A session's plan: its calls and its rows, ready to be written in any format.
+"""A session's plan: its calls in rollouts, ready to be written in any format.
 
 A format sees nothing else. Formats are small modules in `formats/`; each has a writer class with this shape:
 
@@ -14,8 +14,9 @@ A writer opens no file itself: it writes into `files`, which can also be parts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,26 +36,19 @@ class ExportSettings:
     """The `source` of every ShareGPT row, and the agent's name in ATIF."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `rows` is made when a format asks for it
 class RolloutPlan:
-    """The calls of one rollout that share a tokenizer, and their rows."""
+    """The calls of one rollout that share a tokenizer."""
 
     rollout: str
     tokenizer: str
     calls: tuple[SampledCall, ...]
-    rows: tuple[Row, ...]
-    first_row: int
-    """The number of its first row in the export."""
     loss_scale: float
 
-    def numbered_rows(self) -> Iterator[tuple[int, Row]]:
-        return enumerate(self.rows, start=self.first_row)
-
-    def placements(self) -> Iterator[Placement]:
-        """Yield where each call is trained, if the format writes every row unchanged and in order."""
-        for number, row in self.numbered_rows():
-            for call in row.calls:
-                yield Placement(call, {"row": number, "start": call.start, "end": call.end})
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The calls as linear rows. A format that writes trees or text does not ask for them."""
+        return tuple(linear_rows(self.calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +59,6 @@ class SessionPlan:
     calls: tuple[SampledCall, ...]
     """Every sample, trainable or not, in the order of sampling."""
     rollouts: tuple[RolloutPlan, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(len(rollout.rows) for rollout in self.rollouts)
 
 
 class ExportFile(Protocol):
@@ -109,17 +99,14 @@ class ExportFormat(Protocol):
     def __call__(self, folder: Path | None, settings: ExportSettings) -> FormatWriter: ...
 
 
-def plan_session(session: ExportSession, calls: Sequence[SampledCall], first_row: int) -> SessionPlan:
-    """Group calls by rollout and tokenizer (one row cannot hold the tokens of two tokenizers), and plan the rows of each group."""
+def plan_session(session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
+    """Group calls by rollout and tokenizer: one row cannot hold the tokens of two tokenizers."""
     groups: dict[tuple[str, str], list[SampledCall]] = {}
-    for call in calls:
-        groups.setdefault((call.rollout, call.tokenizer), []).append(call)
     totals: dict[str, list[SampledCall]] = {}
     for call in calls:
+        groups.setdefault((call.rollout, call.tokenizer), []).append(call)
         totals.setdefault(call.rollout, []).append(call)
-    rollouts = []
-    for (rollout, tokenizer), members in groups.items():
-        rows = tuple(linear_rows(members))
-        rollouts.append(RolloutPlan(rollout, tokenizer, tuple(members), rows, first_row, loss_scale(totals[rollout])))
-        first_row += len(rows)
+    rollouts = (
+        RolloutPlan(rollout, tokenizer, tuple(members), loss_scale(totals[rollout])) for (rollout, tokenizer), members in groups.items()
+    )
     return SessionPlan(session, tuple(calls), tuple(rollouts))

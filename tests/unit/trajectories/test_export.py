@@ -153,6 +153,19 @@ def test_marked_rollouts_have_rows_and_scales_of_their_own(tmp_path: Path) -> No
     assert summary.manifest["rows"] == 2
 
 
+@pytest.mark.parametrize(("form", "has_rows"), [("tree", False), ("sharegpt", False), ("openai", False), ("parquet", True)])
+def test_linear_rows_are_made_only_for_a_format_that_writes_them(tmp_path: Path, form: str, has_rows: bool) -> None:
+    made: list[bool] = []
+    export(
+        [ExportSession("s", chat_with("a"))],
+        tmp_path / "out",
+        ExportSettings(format=form),
+        FORMATS,
+        on_session=lambda plan: made.extend("rows" in vars(rollout) for rollout in plan.rollouts),
+    )
+    assert made == [has_rows]
+
+
 def test_sessions_of_equally_named_files_have_names_of_their_own(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

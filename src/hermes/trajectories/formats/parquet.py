@@ -55,17 +55,19 @@ class ParquetWriter:
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
-            for number, row in rollout.numbered_rows():
-                self._file.add(record(number, row, rollout), row.length)
+            first_row = self.rows
+            for row in rollout.rows:
+                self._file.add(record(self.rows, row, rollout, first_row), row.length)
+                for call in row.calls:
+                    yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
                 self.rows += 1
-            yield from rollout.placements()
 
     def close(self) -> None:
         self._file.close()
 
 
-def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
-    """Return one canonical row as a dict of columns."""
+def record(number: int, row: Row, rollout: RolloutPlan, first_row: int) -> dict[str, Any]:
+    """Return one canonical row as a dict of columns. `first_row` is the number of the rollout's first row."""
     tokens = np.frombuffer(row.tokens, np.int32)
     columns = arrays(row)
     return {
@@ -80,7 +82,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
         "weight": columns["weight"],
         "advantages": columns["advantages"],
         "position_ids": np.arange(row.length, dtype=np.int32),
-        "parent_row": rollout.first_row + row.parent if row.parent >= 0 else -1,
+        "parent_row": first_row + row.parent if row.parent >= 0 else -1,
         "shared_prefix": row.shared,
         "reward": row.calls[0].rollout_reward if row.calls else None,
         "loss_scale": rollout.loss_scale,

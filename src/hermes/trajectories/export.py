@@ -4,19 +4,138 @@ Runs in one process; `parallel_export` does the same in many, and writes the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes.trajectories.calls import SampledCall, SampleVerdict, read_calls
-from hermes.trajectories.draft import ExportDraft, format_for, open_draft, publish
 from hermes.trajectories.duplicates import SeenSamples, calls_to_count, occurrence_of
 from hermes.trajectories.errors import SessionError, SourceError, TrajectorySettingsError
-from hermes.trajectories.plan import ExportFormat, ExportSettings, SessionPlan
+from hermes.trajectories.ledger import FILE_NAME as LEDGER
+from hermes.trajectories.ledger import Ledger, dump
+from hermes.trajectories.plan import ExportFormat, ExportSettings, FormatWriter, SessionPlan, plan_session
 from hermes.trajectories.source import ExportSession
 from hermes.trajectories.tokenizer import Tokenizer
+
+BUFFER_BYTES = 1 << 20
+
+
+class ExportPart(NamedTuple):
+    """Some sessions as the writer wrote them, with rows counted from 0. Can be pickled."""
+
+    files: list[Any]
+    rows: int
+    ledger: Ledger
+
+
+@dataclass(slots=True)
+class ExportDraft:
+    """A writer and a ledger."""
+
+    writer: FormatWriter
+    ledger: Ledger
+
+    def write(self, session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
+        """Write a session, and enter each of its calls in the ledger: in which row its tokens are trained, or why they are not."""
+        plan = plan_session(session, calls)
+        self.ledger.sessions += 1
+        placements = {id(placement.call): placement for placement in self.writer.write(plan)}
+        for call in plan.calls:
+            self.ledger.enter(call, placements.get(id(call)), self.writer.untrained)
+        return plan
+
+    def part(self) -> ExportPart:
+        """Return everything that was written into a draft without a folder."""
+        return ExportPart([file.part() for file in self.writer.files], self.writer.rows, self.ledger)
+
+    def take(self, part: ExportPart) -> None:
+        """Append a part that a worker wrote; the bytes are the same as if its sessions had been written here."""
+        first_row = self.writer.rows
+        for file, kept in zip(self.writer.files, part.files, strict=True):
+            file.take(kept, first_row)
+        self.ledger.take(part.ledger, first_row)
+        self.writer.rows += part.rows
+
+
+def new_part_draft(form: ExportFormat, settings: ExportSettings) -> ExportDraft:
+    """Return a draft without a folder, for one part of an export."""
+    return ExportDraft(form(None, settings), Ledger(BytesIO()))
+
+
+def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, ExportFormat]) -> ExportFormat:
+    """Return the format of the settings; raise TrajectorySettingsError if there is no such format, or if `out`
+    exists and is not an empty folder."""
+    if settings.format not in formats:
+        raise TrajectorySettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise TrajectorySettingsError(f"{out} exists and is not an empty folder")
+    return formats[settings.format]
+
+
+@contextmanager
+def open_draft(out: Path, form: ExportFormat, settings: ExportSettings) -> Iterator[tuple[ExportDraft, Path]]:
+    """Open a draft in a new hidden folder beside `out`; yield both. If the block ends without `publish`, the folder is removed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        # The ledger's entries wait in a hidden file: its first line, the manifest, is known last.
+        with (folder / f".{LEDGER}").open("w+b") as body, closing(form(folder, settings)) as writer:
+            yield ExportDraft(writer, Ledger(body)), folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(draft: ExportDraft, folder: Path, out: Path, settings: ExportSettings, tokenizer: str | None) -> dict[str, Any]:
+    """Finish the files, write the ledger, and rename the folder to `out`; return the manifest."""
+    draft.writer.close()
+    manifest = draft.ledger.manifest(_settings(settings, tokenizer), draft.writer.rows, _files(folder))
+    body = draft.ledger.body
+    body.seek(0)
+    with (folder / LEDGER).open("wb") as whole:
+        whole.write(dump(manifest))
+        shutil.copyfileobj(body, whole, BUFFER_BYTES)
+    (folder / f".{LEDGER}").unlink()
+    folder.chmod(0o777 & ~_umask())
+    if out.exists():
+        out.rmdir()
+    folder.rename(out)
+    return manifest
+
+
+def _settings(settings: ExportSettings, tokenizer: str | None) -> dict[str, Any]:
+    """Return the settings as JSON values."""
+    known = asdict(settings)
+    known["tokenizer"] = tokenizer
+    versions = settings.policies.policy_versions
+    known["policies"]["policy_versions"] = None if versions is None else sorted(versions)
+    return known
+
+
+def _umask() -> int:
+    """Return the process's umask; there is no way to read it without setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _files(folder: Path) -> list[dict[str, Any]]:
+    files = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith("."):
+            digest = hashlib.sha256()
+            with path.open("rb") as data:
+                while chunk := data.read(BUFFER_BYTES):
+                    digest.update(chunk)
+            files.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+    return files
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ A format sees nothing else. Formats are small modules in `formats/`; each has a 
 A call for which `write` yields no placement is entered in the ledger as excluded, for its own reasons or for the format's.
 
 A writer opens no file itself: it writes into `files`, which can also be parts of an export that several processes make
-(`hermes.trajectories.formats.export_files`). So a format that is correct in one process is correct in many."""
+(`hermes.trajectories.formats.files`). So a format that is correct in one process is correct in many."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from hermes.trajectories.calls import SamplePolicies
 from hermes.trajectories.engines.local import MIN_PARALLEL_CHUNKS, LocalEngine
 from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
 from hermes.trajectories.formats import FORMATS
-from hermes.trajectories.formats.row_groups import MAX_ROWS, RowGroups
+from hermes.trajectories.formats.files import MAX_ROWS, RowGroups
 from hermes.trajectories.formats.tree import SCHEMA
 from hermes.trajectories.ledger import dump, renumber_rows
 from hermes.trajectories.parallel_export import ExportProgress, export_on

@@ -6,8 +6,7 @@ from typing import Any
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
 from hermes.trajectories.formats.response_links import response_links
-from hermes.trajectories.formats.verifiers import VerifiersWriter
-from hermes.trajectories.formats.verifiers_message import message, tool
+from hermes.trajectories.formats.verifiers import VerifiersWriter, message, tool
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.source import ExportSession
 from tests.unit.trajectories.samples import P, answer, user, written

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hermes.trajectories.calls import SampledCall
-from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.formats.unweighted_rows import depth_first
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from hermes.graph.message import METADATA, REASONING, thaw
 from hermes.trajectories.calls import SampledCall
-from hermes.trajectories.formats.export_files import DocumentFiles
+from hermes.trajectories.formats.files import DocumentFiles
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.sharegpt_turns import is_text_part, part_text

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.formats.parquet import IGNORED_LABEL, arrays
 from hermes.trajectories.formats.unweighted_rows import provenance, unweighted_rows
 from hermes.trajectories.ledger import Placement, dump

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph.message import thaw
-from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.text_rows import REPLACED, TextRow, is_assistant, replace_surrogates, text_digest, text_placement, text_rows

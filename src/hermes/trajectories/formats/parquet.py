@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from hermes.trajectories.calls import SampledCall
-from hermes.trajectories.formats.row_groups import RowGroups
+from hermes.trajectories.formats.files import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row

@@ -16,7 +16,7 @@ from typing import Any
 from hermes.graph.message import canonical, canonical_message
 from hermes.graph.node import Node
 from hermes.trajectories.errors import TrajectoryError
-from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.sharegpt_turns import SPEAKERS, ShareGptConversation, TurnError, to_messages, to_turns

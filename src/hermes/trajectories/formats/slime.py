@@ -8,10 +8,16 @@ rows of a rollout have the same `rollout_id`, so that slime's loss, which is nor
 A file holds whole sessions, and is closed when it holds a million tokens. `reward` is the rollout's, 0.0 if none was annotated
 (slime takes no null; `metadata.hermes.reward` is null then); `group_index` counts sessions. Texts are left empty: slime trains on tokens.
 Hermes cuts nothing. slime normalises rewards by groups only if there are n_samples_per_prompt * rollout_batch_size rows; if forks
-make more rows, pass `--custom-reward-post-process-path`."""
+make more rows, pass `--custom-reward-post-process-path`.
+
+The files are written without torch, and the same values give the same bytes. Each is a zip of stored entries, one of them a pickle of
+protocol 2. It loads with `weights_only` on and off. It holds None, bool, int, float, str, list and dict, and no tensors."""
 
 from __future__ import annotations
 
+import io
+import pickle  # only written, never read
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +25,39 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hermes.trajectories.formats.parquet import arrays
-from hermes.trajectories.formats.torch_file import write_torch
 from hermes.trajectories.formats.unweighted_rows import provenance, unweighted_rows
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
+
+PICKLE_PROTOCOL = 2
+"""The only protocol that `weights_only=True` reads without a warning."""
+
+
+def write_torch(path: Path, value: Any) -> None:
+    """Write `value`, a tree of plain Python values, as `torch.save` would."""
+    entries = {
+        "data.pkl": _pickle_value(value),
+        ".format_version": b"1",
+        ".storage_alignment": b"64",
+        "byteorder": b"little",
+        "version": b"3\n",
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        for name, data in entries.items():
+            entry = zipfile.ZipInfo(f"archive/{name}")  # dated 1980, the zip format's first day
+            entry.create_system = 0  # the bytes must not depend on the operating system
+            file.writestr(entry, data)
+
+
+def _pickle_value(value: Any) -> bytes:
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, protocol=PICKLE_PROTOCOL)
+    # No memo: with a memo the bytes depend on which equal values are the same object.
+    pickler.fast = True
+    pickler.dump(value)
+    return data.getvalue()
+
 
 FILE_NAME = "rollout_{rollout_id}.pt"
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hermes.trajectories.formats.files import RowGroups
 from hermes.trajectories.formats.parquet import advantage
-from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.tree import TreeRow, tree_row

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hermes.trajectories.formats.files import RowGroups
 from hermes.trajectories.formats.parquet import FILE_NAME, IGNORED_LABEL, arrays, policy_spans
-from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.formats.unweighted_rows import unweighted_rows
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan

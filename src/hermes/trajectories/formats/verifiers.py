@@ -14,6 +14,7 @@ cuts branches at `seq_len`. To train each token exactly once, use nodes: `Branch
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,16 +22,82 @@ from typing import Any
 
 import numpy as np
 
-from hermes.graph.message import REASONING, canonical, digest
+from hermes.graph.message import REASONING, canonical, digest, thaw
 from hermes.graph.node import Node
 from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
-from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.formats.parquet import advantage
 from hermes.trajectories.formats.response_links import response_links
 from hermes.trajectories.formats.unweighted_rows import depth_first, sample_facts
-from hermes.trajectories.formats.verifiers_message import message, tool
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
+
+
+def message(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as verifiers' types take it."""
+    role = ROLES[source["role"]]
+    content = source.get("content")
+    if role == "assistant":
+        out: dict[str, Any] = {"role": role, "content": None if content is None else _text(content)}
+        reasoning = source.get("reasoning_content") or source.get("reasoning")
+        if reasoning:
+            out["reasoning_content"] = _clean(reasoning)
+        if source.get("tool_calls"):
+            out["tool_calls"] = [_tool_call(call) for call in source["tool_calls"]]
+        return out
+    out = {"role": role, "content": [_part(part) for part in content] if isinstance(content, list) else _clean(content or "")}
+    if role == "tool":
+        out["tool_call_id"] = _clean(source.get("tool_call_id") or "")
+        if source.get("name"):
+            out["name"] = _clean(source["name"])
+    return out
+
+
+def tool(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool schema without the `function` around it."""
+    inner = schema.get("function")
+    flat = inner if isinstance(inner, Mapping) else schema
+    known = {"name": _clean(str(flat.get("name", "")))}
+    if isinstance(flat.get("description"), str):
+        known["description"] = _clean(flat["description"])
+    if isinstance(flat.get("parameters"), Mapping):
+        known["parameters"] = _clean_json(flat["parameters"])
+    return known
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    inner = function if isinstance(function, Mapping) else call
+    arguments = inner.get("arguments", "")
+    text = arguments if isinstance(arguments, str) else json.dumps(thaw(arguments))
+    return {"id": _clean(str(call.get("id") or "")), "name": _clean(str(inner.get("name", ""))), "arguments": _clean(text)}
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    image = part.get("image_url")
+    if part["type"] == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
+        return {"type": "image_url", "image_url": {"url": _clean(image["url"])}}
+    return {"type": "text", "text": _text([part])}
+
+
+def _text(content: Any) -> str:
+    """Return content as one text; a part without text is written as JSON."""
+    if isinstance(content, str):
+        return _clean(content)
+    texts = [part["text"] if isinstance(part.get("text"), str) else json.dumps(thaw(part), sort_keys=True) for part in content]
+    return _clean("".join(texts))
+
+
+def _clean(text: str) -> str:
+    """Return a text in which U+FFFD replaces each half of a surrogate pair, which verifiers refuses."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if not text.isascii() else text
+
+
+def _clean_json(value: Any) -> Any:
+    return json.loads(_clean(json.dumps(thaw(value), ensure_ascii=False)))
+
 
 FILE_NAME = "traces.jsonl"
 KNOWN_EDGES = frozenset({"continuation", "compaction", "subagent_call", "subagent_return", "agent_message", "subagent_cancel"})

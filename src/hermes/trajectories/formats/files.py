@@ -1,17 +1,69 @@
-"""Parquet in row groups of a sensible size: rows are gathered until a group is full, so memory stays bounded.
+"""The files that writers write into: lines, numbered documents, and Parquet in row groups. Without a folder they keep what they are given in
+memory, as the part of an export that a worker makes.
 
-A group for each row would cost kilobytes of footer and a millisecond each; one group for all rows would hold all of them in memory. Groups
+Parquet rows are gathered until a group is full, so memory stays bounded. A group for each row would cost kilobytes of footer and a millisecond each; one group for all rows would hold all of them in memory. Groups
 end where they would end if one process had added row after row, so the bytes do not depend on the number of processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from hermes.trajectories.ledger import renumber_rows
+
+
+class LineFile:
+    """A file that grows line by line."""
+
+    def __init__(self, folder: Path | None, name: str, *, has_rows: bool = False) -> None:
+        """`has_rows`: `dump` wrote the lines, Hermes chose all their keys, and `row` is the number of the row."""
+        self._file: IO[bytes] = (folder / name).open("wb") if folder is not None else BytesIO()
+        self._has_rows = has_rows
+
+    def write(self, line: bytes) -> None:
+        self._file.write(line)
+
+    def part(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
+    def take(self, part: bytes, first_row: int) -> None:
+        self._file.write(renumber_rows(part, first_row) if self._has_rows else part)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class DocumentFiles:
+    """A file for each row, with the row's number in its name."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._kept: list[tuple[int, bytes]] = []
+
+    def write(self, row: int, document: bytes) -> None:
+        if self._folder is None:
+            self._kept.append((row, document))
+        else:
+            (self._folder / self._name.format(row=row)).write_bytes(document)
+
+    def part(self) -> list[tuple[int, bytes]]:
+        return self._kept
+
+    def take(self, part: list[tuple[int, bytes]], first_row: int) -> None:
+        for row, document in part:
+            self.write(first_row + row, document)
+
+    def close(self) -> None:
+        """Do nothing: each document is closed when it is written."""
+
 
 MAX_TOKENS = 1_000_000
 MAX_ROWS = 5_000

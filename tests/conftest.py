@@ -1,4 +1,4 @@
-"""The real servers, started once for the whole run; each test that asks for them gets a database and a Redis number of its own."""
+"""The real servers, started once for each process of the run; a test that asks for them has a database and a Redis for itself."""
 
 import asyncio
 import itertools
@@ -13,6 +13,7 @@ import redis
 from hermes.stores import embedded
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.migrate import migrate
+from tests.databases import DatabasePool
 
 numbers = itertools.count(1)
 
@@ -33,14 +34,17 @@ def template(servers: embedded.StoreUrls) -> str:
     return "hermes_template"
 
 
+@pytest.fixture(scope="session")
+def databases(servers: embedded.StoreUrls, template: str) -> DatabasePool:
+    """Migrated databases, to take one from."""
+    return DatabasePool(servers.database_url, template)
+
+
 @pytest.fixture
-def database_url(servers: embedded.StoreUrls, template: str) -> Iterator[str]:
-    """A migrated database of this test's own."""
-    name = f"test_{next(numbers)}"
-    with psycopg.connect(servers.database_url, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template} strategy file_copy")
-        yield named(servers.database_url, name)
-        connection.execute(f"drop database {name} with (force)")
+def database_url(databases: DatabasePool) -> Iterator[str]:
+    """A migrated database for this test alone."""
+    with databases.take() as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,23 +1,16 @@
 """A worker is killed at every place of a turn where something has just been done or is about to be. Nothing is lost, nothing happens twice.
 
 Two conversations wait: `a` with three messages, `b` with one. A worker that does one thing at a time dies within the first or the second
-message of `a`; then another worker comes. All places are tried side by side, each in a database of its own, before the first test says
-how its place went."""
+message of `a`; then another worker comes."""
 
-import asyncio
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import StoreUrls
 from hermes.turn import Platform
-from tests.faults.house import House, Nursery, fresh_database, open_house
+from tests.faults.house import House
 from tests.faults.worker import Trap
-
-AT_ONCE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +67,20 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_a_worker_killed_there_loses_nothing_and_repeats_nothing(point: Point, outcomes: Mapping[Point, BaseException | None]) -> None:
-    outcome = outcomes[point]
-    if outcome is not None:
-        raise outcome
-
-
-@pytest.fixture(scope="module")
-def outcomes(
-    request: pytest.FixtureRequest, nursery: Nursery, servers: StoreUrls, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[Point, BaseException | None]:
-    """How each of the points went that this run asks for."""
-    wanted = [item.callspec.params["point"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(point: Point) -> None:
-        async with room:
-            with fresh_database(servers, template) as stores:
-                await crash_and_recover(point, nursery, stores, tmp_path_factory.mktemp("point"))
-
-    async def everything() -> list[BaseException | None]:
-        return await asyncio.gather(*(one(point) for point in wanted), return_exceptions=True)
-
-    return dict(zip(wanted, asyncio.run(everything()), strict=True))
-
-
-async def crash_and_recover(point: Point, nursery: Nursery, stores: StoreUrls, folder: Path) -> None:
-    async with open_house(nursery, folder, stores) as house:
-        await house.send_all("a1", "a2", "b1", "a3", platform=point.platform)
-        trap = Trap(point.place, is_after=point.is_after, turn=point.turn)
-        doomed = house.worker(trap, environ={"HERMES_WORK_CONCURRENCY": "1"})
-        await house.until(lambda: not doomed.is_alive, f"dies {point}", 20)
-        assert (doomed.code, doomed.is_sprung) == (-signal.SIGKILL, True)
-        healthy = house.worker()
-        await house.until_quiet()
-        struck = f"a{point.turn}"
-        await house.check(calls={struck: 2} if point.is_paid_again else {})
-        check_requests(house, point, struck, doomed=doomed.pid, healthy=healthy.pid)
-        if point.platform is Platform.TELEGRAM:
-            check_post(house, point, struck)
-        assert await house.dismiss(healthy) == 0
+async def test_a_worker_killed_there_loses_nothing_and_repeats_nothing(point: Point, house: House) -> None:
+    await house.send_all("a1", "a2", "b1", "a3", platform=point.platform)
+    trap = Trap(point.place, is_after=point.is_after, turn=point.turn)
+    doomed = house.worker(trap, environ={"HERMES_WORK_CONCURRENCY": "1"})
+    await house.until(lambda: not doomed.is_alive, f"dies {point}", 20)
+    assert (doomed.code, doomed.is_sprung) == (-signal.SIGKILL, True)
+    healthy = house.worker()
+    await house.until_quiet()
+    struck = f"a{point.turn}"
+    await house.check(calls={struck: 2} if point.is_paid_again else {})
+    check_requests(house, point, struck, doomed=doomed.pid, healthy=healthy.pid)
+    if point.platform is Platform.TELEGRAM:
+        check_post(house, point, struck)
+    assert await house.dismiss(healthy) == 0
 
 
 def check_requests(house: House, point: Point, struck: str, *, doomed: int, healthy: int) -> None:

@@ -3,60 +3,28 @@
 The model has a reminder set for the second message of `a`. Whoever comes after the dead worker finds in the journal what the model wanted,
 and beside the reminder the note that it was set."""
 
-import asyncio
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import StoreUrls
-from tests.faults.house import House, Nursery, fresh_database, open_house
+from tests.faults.house import House
 from tests.faults.worker import Trap
 from tests.flows.echo import without_note
 
-AT_ONCE = 4
 PLACES = ["tools.run", "outcomes.begin", "outcomes.finish", "commit:outcomes.begin"]
 POINTS = [(place, is_after) for place in PLACES for is_after in (False, True)]
 
 
-@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{'after' if point[1] else 'before'} {point[0]}")
-def test_a_worker_killed_there_sets_one_reminder(
-    point: tuple[str, bool], outcomes: Mapping[tuple[str, bool], BaseException | None]
-) -> None:
-    outcome = outcomes[point]
-    if outcome is not None:
-        raise outcome
-
-
-@pytest.fixture(scope="module")
-def outcomes(
-    nursery: Nursery, servers: StoreUrls, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[tuple[str, bool], BaseException | None]:
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(point: tuple[str, bool]) -> None:
-        async with room:
-            with fresh_database(servers, template) as stores:
-                await crash_and_recover(point, nursery, stores, tmp_path_factory.mktemp("tools"))
-
-    async def everything() -> list[BaseException | None]:
-        return await asyncio.gather(*(one(point) for point in POINTS), return_exceptions=True)
-
-    return dict(zip(POINTS, asyncio.run(everything()), strict=True))
-
-
-async def crash_and_recover(point: tuple[str, bool], nursery: Nursery, stores: StoreUrls, folder: Path) -> None:
-    place, is_after = point
-    async with open_house(nursery, folder, stores) as house:
-        _, struck, _ = await house.send_all("a1", "a2", "a3")
-        doomed = house.worker(Trap(place, is_after=is_after, turn=2), environ={"HERMES_WORK_CONCURRENCY": "1"}, errand="a2")
-        await house.until(lambda: not doomed.is_alive, f"dies at {place}", 20)
-        assert (doomed.code, doomed.is_sprung) == (-signal.SIGKILL, True)
-        healthy = house.worker(errand="a2")
-        await house.until_quiet()
-        await check(house, struck.turn_id)
-        assert await house.dismiss(healthy) == 0
+@pytest.mark.parametrize(("place", "is_after"), POINTS, ids=lambda value: {True: "after", False: "before"}.get(value, value))
+async def test_a_worker_killed_there_sets_one_reminder(place: str, is_after: bool, house: House) -> None:
+    _, struck, _ = await house.send_all("a1", "a2", "a3")
+    doomed = house.worker(Trap(place, is_after=is_after, turn=2), environ={"HERMES_WORK_CONCURRENCY": "1"}, errand="a2")
+    await house.until(lambda: not doomed.is_alive, f"dies at {place}", 20)
+    assert (doomed.code, doomed.is_sprung) == (-signal.SIGKILL, True)
+    healthy = house.worker(errand="a2")
+    await house.until_quiet()
+    await check(house, struck.turn_id)
+    assert await house.dismiss(healthy) == 0
 
 
 async def check(house: House, turn_id: object) -> None:

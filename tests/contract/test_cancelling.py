@@ -27,8 +27,7 @@ from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
-from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+from hermes.stores.postgres.accounts import PostgresAgents, PostgresChannelAccounts
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, RunningJobs, new_app, open_job_queue

@@ -25,9 +25,7 @@ from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, 
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
-from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
-from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues

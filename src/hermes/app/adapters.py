@@ -26,7 +26,6 @@ from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
-from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.concierge_records import (
@@ -40,6 +39,7 @@ from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.job_queue import PostgresChores
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages

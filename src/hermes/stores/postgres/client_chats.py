@@ -14,7 +14,7 @@ from hermes.graph.stored_graph import continue_graph
 from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import ChatFingerprint, ChatMatch, GraphEntry
-from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.database import Database, execute, fetch_row
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import SQL as GRAPHS
 from hermes.stores.postgres.graphs import append_row
@@ -68,7 +68,7 @@ class PostgresClientChats:
             if isinstance(place, NewClientChat):
                 values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
             query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
-            is_written = await (await connection_of(tx).execute(query, values)).fetchone() is not None
+            is_written = await execute(tx, query, values) > 0
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
@@ -79,17 +79,16 @@ class PostgresClientChats:
             return None
         by_list = {digester(mark.shown): mark for mark in marks}
         values = {"user_id": user_id, "shown": list(by_list), "echo": [digester(mark.echo) for mark in marks]}
-        row = await (await connection_of(tx).execute(query, values)).fetchone()
+        row = await fetch_row(tx, RecognisedChat, query, values)
         if row is None:
             return None
-        session_id, head, known_head, length, shown, whole, _, is_list = row
-        self._keyring.note_owner(session_id, user_id)
-        mark = by_list.get(shown) if is_list and known_head == head else None
-        return match_chat(session_id, head, mark if mark and mark.length == length else None, whole, digester)
+        self._keyring.note_owner(row.session_id, user_id)
+        mark = by_list.get(row.shown) if row.is_list and row.known_head == row.head else None
+        return match_chat(row.session_id, row.head, mark if mark and mark.length == row.length else None, row.whole, digester)
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
-        row = await (await connection_of(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
-        return None if row is None else await self._match_at_head(tx, user_id, row, marks)
+        chat = await fetch_row(tx, ChatMatch, SQL["get"], {"user_id": user_id, "session_id": session_id})
+        return None if chat is None else await self._match_at_head(tx, user_id, chat, marks)
 
     async def find_or_begin(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         with suppress(ValueError):
@@ -97,11 +96,11 @@ class PostgresClientChats:
                 return by_id
         channel_id = f"{user_id}/named/{name}"
         values = {"account": account, "channel_id": channel_id}
-        await connection_of(tx).execute(SQL["lock_name"], values)  # so that of two first requests one begins the chat
-        row = await (await connection_of(tx).execute(SQL["find_by_name"], values)).fetchone()
-        if row is None:
+        await execute(tx, SQL["lock_name"], values)  # so that of two first requests one begins the chat
+        chat = await fetch_row(tx, ChatMatch, SQL["find_by_name"], values)
+        if chat is None:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
-        return await self._match_at_head(tx, user_id, row, marks)
+        return await self._match_at_head(tx, user_id, chat, marks)
 
     async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
         session_id = uuid4()
@@ -109,28 +108,46 @@ class PostgresClientChats:
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
         fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
-        await connection_of(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
+        await execute(tx, SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
 
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
-        await connection_of(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
+        await execute(tx, SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
 
-    async def _match_at_head(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[ChatFingerprint]) -> ChatMatch:
+    async def _match_at_head(self, tx: Transaction, user_id: UUID, chat: ChatMatch, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         """The chat, and whether its current list is a list that the request shows."""
         digester = make_digester(await self._keyring.of(tx, user_id))
-        session_id, head = row
         by_list = {digester(mark.shown): mark for mark in marks}
         if not by_list:
-            return ChatMatch(session_id, head)
-        at = {"session_id": session_id, "head": head, "shown": list(by_list)}
-        matched = await (await connection_of(tx).execute(SQL["match_at_head"], at)).fetchone()
-        return ChatMatch(session_id, head) if matched is None else match_chat(session_id, head, by_list[matched[0]], matched[1], digester)
+            return chat
+        at = {"session_id": chat.session_id, "head": chat.head, "shown": list(by_list)}
+        matched = await fetch_row(tx, ShownList, SQL["match_at_head"], at)
+        return chat if matched is None else match_chat(chat.session_id, chat.head, by_list[matched.shown], matched.whole, digester)
 
     async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> ChatMatch:
         begun = new_client_chat(await self._keyring.of(tx, user_id), session_id)
         row = {"account": account, "channel_id": channel_id, "user_id": user_id, **begun._asdict()}
-        await connection_of(tx).execute(SQL["begin"], row)
+        await execute(tx, SQL["begin"], row)
         self._keyring.note_owner(session_id, user_id)
         return ChatMatch(session_id, begun.head, is_new=True)
+
+
+class RecognisedChat(NamedTuple):
+    """A chat, and the newest of its fingerprints that is in the request: of a list, or only of a response."""
+
+    session_id: UUID
+    head: str
+    known_head: str | None
+    length: int
+    shown: bytes
+    whole: bytes
+    is_list: bool
+
+
+class ShownList(NamedTuple):
+    """The digests of a chat's current list, without and with its reasoning."""
+
+    shown: bytes
+    whole: bytes
 
 
 class NewClientChat(NamedTuple):

@@ -26,7 +26,6 @@ from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
-from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.concierge_records import (
     PostgresBookings,
@@ -40,13 +39,12 @@ from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import PostgresChores
-from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import structlog
-from psycopg.types.json import Jsonb
 
 from hermes.ports.channels import ReceiptRank, SendOutcome
 from hermes.ports.errors import UserErased
@@ -174,11 +173,3 @@ class PostgresOutbox:
     async def lengths(self, tx: Transaction) -> OutboxLengths:
         row = await (await connection_of(tx).execute(SQL["lengths"])).fetchone()
         return OutboxLengths(*row) if row else OutboxLengths(0, 0)
-
-
-class PostgresInteractions:
-    """The port Interactions."""
-
-    async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
-        row = {"turn_id": claim.turn_id, "account": claim.envelope.account, "user_id": claim.user_id, "session_id": session_id}
-        await connection_of(tx).execute(SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})

@@ -112,8 +112,3 @@ select count(*) from outbox where state in ('pending', 'attempting')
 
 -- name: lengths
 select (select count(*) from outbox where state = 'pending' and outcome is not null), (select count(*) from outbox where state = 'dead')
-
--- name: log
-insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)
-values (%(turn_id)s, %(account)s, %(user_id)s, %(session_id)s, %(platform)s, %(meta)s)
-on conflict (turn_id) do nothing

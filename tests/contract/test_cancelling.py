@@ -31,7 +31,7 @@ from hermes.stores.postgres.accounts import PostgresAgents, PostgresChannelAccou
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, PostgresChores, RunningJobs, new_app, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import BudgetCharge, RedisBudgets
 from hermes.tasks import end_tasks

@@ -34,7 +34,6 @@ from hermes.stores.postgres.concierge_records import (
     PostgresPriceWatchers,
     PostgresReminders,
 )
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -42,9 +41,9 @@ from hermes.stores.postgres.job_queue import PostgresChores
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
+from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers

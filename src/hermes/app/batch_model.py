@@ -39,7 +39,7 @@ from hermes.ports.errors import PortError
 from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.script_batch import ScriptBatch

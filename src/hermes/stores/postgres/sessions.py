@@ -20,9 +20,8 @@ from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import SQL as GRAPHS
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import SQL as CALLS
-from hermes.stores.postgres.model_calls import as_row
 from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.spending import CALLS, call_columns
 from hermes.stores.seal import DataKeys
 
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
@@ -187,7 +186,7 @@ class PostgresClientChats:
                 return None
             fingerprint = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
             owner = {"user_id": user_id, "account_id": call.account_id}
-            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
+            values = {**call_columns(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
             if isinstance(place, NewClientChat):
                 values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
             query = ADD_FIRST if isinstance(place, NewClientChat) else ADD

@@ -58,7 +58,7 @@ from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
-from hermes.stores.redis.soul_cache import RedisSoulCache
+from hermes.stores.redis.caches import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 

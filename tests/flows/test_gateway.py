@@ -24,7 +24,7 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.caches import RedisAnswerCache
 from hermes.stores.redis.global_spend import RedisGlobalSpend
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform

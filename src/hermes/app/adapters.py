@@ -48,11 +48,9 @@ from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.caches import RedisAnswerCache, RedisHistories, RedisSoulCache
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
-from hermes.stores.redis.histories import RedisHistories
-from hermes.stores.redis.script_batch import ScriptBatch
-from hermes.stores.redis.soul_cache import RedisSoulCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
+from hermes.stores.redis import REDIS_ERRORS
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
 PUBSUB_CHANNEL = "hermes:replies"
-REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
 class RedisAnswerSignal:

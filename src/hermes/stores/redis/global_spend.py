@@ -18,12 +18,13 @@ from hermes.ports.credits import CallsPaused, KillSwitchRecord, KillSwitchRecord
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
+from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
     KILL_SWITCH_MICRO_USD,
     RECENT_S,
-    REDIS_ERRORS,
     BudgetCounters,
+    ScriptBatch,
     check_amount,
     counter_ttl_s,
     global_keys,
@@ -32,7 +33,6 @@ from hermes.stores.redis.counters import (
     next_day,
     translate_redis_errors,
 )
-from hermes.stores.redis.script_batch import ScriptBatch
 
 log = structlog.get_logger()
 

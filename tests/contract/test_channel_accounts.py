@@ -1,4 +1,4 @@
-"""The port ChannelAccounts: accounts at platforms, sealed."""
+"""Accounts at platforms, sealed."""
 
 import pytest
 

@@ -13,7 +13,6 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
-from hermes.ports.channels import ChannelAccounts
 from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
@@ -92,7 +91,7 @@ class Adapters:
     embeddings: Embeddings
     rota: Chores
     breakers: Breakers
-    channel_accounts: ChannelAccounts
+    channel_accounts: PostgresChannelAccounts
     web: MediaFetcher
     models: Models | None = None
     """The models that answer in turns; None: the gateway, with the models of the settings."""

@@ -211,12 +211,15 @@ def read_event(*, kind: str, checks: Sequence[Mapping[str, Any]], **columns: Any
 
 
 class PostgresChannelAccounts:
-    """The port ChannelAccounts. Each account has a data key of its own, wrapped by a master key; it seals the account's credentials."""
+    """Accounts at platforms. Each has a data key of its own, wrapped by a master key; it seals the account's credentials.
+
+    Fails closed; running processes send and receive with what they read last."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
     async def put(self, tx: Transaction, account: ChannelAccount) -> bool:
+        """Store an account, in place of the one of that platform and name; return whether there was none."""
         place = {"platform": account.platform, "account": account.account}
         await execute(tx, CHANNEL_ACCOUNTS["add_account"], place)
         known: UUID | None = await fetch_value(tx, CHANNEL_ACCOUNTS["known"], place)
@@ -228,12 +231,14 @@ class PostgresChannelAccounts:
         return known is None
 
     async def get(self, tx: Transaction, platform: Platform, account: str) -> ChannelAccount:
+        """Return an account; raise NotFound."""
         row = await fetch_row(tx, SealedAccount, CHANNEL_ACCOUNTS["get"], {"platform": platform, "account": account})
         if row is None:
             raise NotFound(f"there is no {platform} account {account}")
         return await self._read(tx, row)
 
     async def list(self, tx: Transaction) -> Sequence[ChannelAccount]:
+        """Return all accounts, by platform and name. An account whose key is missing is left out, and logged."""
         found = []
         for row in await fetch_rows(tx, SealedAccount, CHANNEL_ACCOUNTS["list"]):
             try:
@@ -243,9 +248,11 @@ class PostgresChannelAccounts:
         return found
 
     async def mark(self, tx: Transaction) -> str:
+        """Return a text that is different after every change, so that a process knows when to read the accounts again."""
         return str(await fetch_value(tx, CHANNEL_ACCOUNTS["mark"]))
 
     async def remove(self, tx: Transaction, platform: Platform, account: str) -> bool:
+        """Delete an account and its credentials; False if there was none. Conversations stay."""
         removed: UUID | None = await fetch_value(tx, CHANNEL_ACCOUNTS["remove"], {"platform": platform, "account": account})
         if removed is not None:
             await self._keyring.discard(tx, removed)

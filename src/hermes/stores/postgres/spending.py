@@ -116,12 +116,14 @@ class PostgresModelCalls:
 
 
 class PostgresKillSwitchRecords:
-    """The port KillSwitchRecords. A unique index allows at most one record that is not released."""
+    """The stored records of the kill switch. A unique index allows at most one record that is not released."""
 
     async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
+        """Return the record that is engaged, if any."""
         return await fetch_row(tx, KillSwitchRecord, CALLS["engaged"])
 
     async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
+        """Engage the kill switch, and return the record that stands: an earlier one stays as it is."""
         while True:
             await execute(tx, CALLS["engage"], {"by": by, "reason": reason})
             record = await self.engaged(tx)
@@ -129,6 +131,7 @@ class PostgresKillSwitchRecords:
                 return record
 
     async def release(self, tx: Transaction, by: str) -> bool:
+        """Release the kill switch; False if it was not engaged."""
         return await execute(tx, CALLS["release"], {"by": by}) > 0
 
 

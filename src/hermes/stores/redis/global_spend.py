@@ -14,10 +14,11 @@ from uuid import UUID
 import structlog
 from redis.asyncio import Redis
 
-from hermes.ports.credits import CallsPaused, KillSwitchRecord, KillSwitchRecords, PauseReason
+from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords
 from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
@@ -47,7 +48,7 @@ class RedisGlobalSpend:
         transactions: Transactions,
         calls: ModelCalls,
         *,
-        records: KillSwitchRecords,
+        records: PostgresKillSwitchRecords,
         alerts: Alerts,
         clock: Clock,
         batch: ScriptBatch | None = None,

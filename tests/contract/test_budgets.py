@@ -29,11 +29,10 @@ from hermes.ports.models import CallOutcome, CallSource, DayTotals, ModelCall
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS
+from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS, ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
-from hermes.stores.redis.script_batch import ScriptBatch
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SUNDAY = NOON.date()

@@ -9,7 +9,7 @@ from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.caches import RedisAnswerCache
 from hermes.turn import Platform
 
 

@@ -27,13 +27,11 @@ from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
-from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
-from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.accounts import PostgresAgents, PostgresChannelAccounts
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, RunningJobs, new_app, open_job_queue
+from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, PostgresChores, RunningJobs, new_app, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import BudgetCharge, RedisBudgets
 from hermes.tasks import end_tasks

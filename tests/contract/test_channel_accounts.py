@@ -1,10 +1,10 @@
-"""The port ChannelAccounts: accounts at platforms, sealed."""
+"""Accounts at platforms, sealed."""
 
 import pytest
 
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.errors import NotFound
-from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+from hermes.stores.postgres.accounts import PostgresChannelAccounts
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys, new_master_key

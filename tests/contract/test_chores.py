@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from hermes.ports.runtime import ChoreLease, Chores, Transaction, Transactions
-from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.job_queue import PostgresChores
 from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 

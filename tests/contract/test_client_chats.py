@@ -13,10 +13,10 @@ from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.sessions import PostgresClientChats
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 

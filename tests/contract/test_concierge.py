@@ -24,8 +24,8 @@ from hermes.stores.postgres.concierge_records import (
     PostgresReminders,
 )
 from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.data_files import SampleCounts, load_samples, sample_products, sample_venues

@@ -11,8 +11,9 @@ from hermes.ports.outbox import AnswerSource, DeadLetter, DeadLetterQuery, Deliv
 from hermes.ports.users import UserChannel
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresInteractions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform

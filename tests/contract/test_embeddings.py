@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +20,7 @@ from aiohttp import web
 from hermes.backends.http_client import HttpClient, TransportError
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
-from hermes.stores.embeddings.hashing import hash_text
+from hermes.stores.embeddings.local import hash_text
 from hermes.stores.embeddings.minilm import MiniLmEmbeddings, MiniLmModel
 
 
@@ -131,7 +134,15 @@ async def test_weights_that_are_not_the_known_ones_are_refused(tmp_path: Any) ->
 
 def test_the_best_of_this_machine_is_chosen_and_letters_where_nothing_else_is() -> None:
     assert isinstance(local_embeddings(), MiniLmEmbeddings)
-    assert isinstance(local_embeddings("hermes.stores.embeddings.not_there"), HashedEmbeddings)
+    without_the_extra = """
+import sys
+sys.modules["onnxruntime"] = None
+from hermes.stores.embeddings import local_embeddings
+sys.stderr.write(local_embeddings().model)
+"""
+    chosen = subprocess.run([sys.executable, "-c", without_the_extra], capture_output=True, check=True, text=True, timeout=60)
+    assert chosen.stderr == HashedEmbeddings.model
+    assert "missing=onnxruntime" in re.sub(r"\x1b\[[0-9;]*m", "", chosen.stdout)
 
 
 async def test_an_api_is_asked_in_batches_with_its_key(client: HttpClient, server: tuple[Server, str]) -> None:

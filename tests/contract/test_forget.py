@@ -21,15 +21,14 @@ from hermes.stores.postgres.concierge_records import (
     PostgresPriceWatchers,
     PostgresReminders,
 )
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.concierge.data_files import sample_products, sample_venues
 from hermes.turn import Platform

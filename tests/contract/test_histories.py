@@ -21,7 +21,7 @@ from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.stores.redis.histories import RedisHistories, first_kept_index
+from hermes.stores.redis.caches import RedisHistories, first_kept_index
 from tests.contract.people import new_session
 
 SCOPE = "telegram:channel:bali/42"

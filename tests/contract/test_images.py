@@ -17,8 +17,8 @@ from hermes.stores.postgres.concierge_records import (
     PostgresReminders,
 )
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.testing.memory import RouterHarness
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.data_files import load_samples

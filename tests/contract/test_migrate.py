@@ -13,12 +13,11 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.sessions import GraphEntry, SessionQuery
 from hermes.ports.users import UserChannel, UserState
-from hermes.stores.postgres.api_keys import PostgresApiKeys
-from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.accounts import PostgresApiKeys
 from hermes.stores.postgres.database import connection_of, open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
-from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 

@@ -17,7 +17,7 @@ from hermes.ports.credits import KillSwitchRecord
 from hermes.ports.models import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
 
 SATURDAY, SUNDAY, MONDAY = date(2026, 11, 14), date(2026, 11, 15), date(2026, 11, 16)
 calls, latches = PostgresModelCalls(), PostgresKillSwitchRecords()

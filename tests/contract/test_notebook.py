@@ -34,10 +34,10 @@ from hermes.stores.postgres.concierge_records import (
 )
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.data_files import sample_venues
 from hermes.tools.executor import Toolbox

@@ -15,12 +15,13 @@ from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, Outbo
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import NewUser, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresInteractions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 from tests.contract.turns import new_claim, new_turn

@@ -11,9 +11,10 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
 
-from hermes.stores.redis.script_batch import MAX_SCRIPTS, ScriptBatch, ScriptCall
+from hermes.stores.redis.counters import MAX_SCRIPTS, ScriptBatch, ScriptCall
 
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
+DOUBLE = "return redis.call('INCRBY', KEYS[1], redis.call('GET', KEYS[1]))"
 
 
 class House:
@@ -50,6 +51,21 @@ async def test_a_server_that_forgot_its_scripts_is_taught_again(house: House) ->
     assert await house.run("n") == 1
     await house.redis.script_flush()
     assert await asyncio.gather(*(house.run("n") for _ in range(3))) == [2, 3, 4]
+
+
+async def test_a_script_that_the_server_does_not_have_yet_keeps_its_place(house: House) -> None:
+    double = house.redis.register_script(DOUBLE)
+    assert await house.run("n", 2) == 2
+    assert await asyncio.gather(house.batch.run(double, ["n"], []), house.run("n")) == [4, 5]
+    assert house.trips == 2
+
+
+async def test_scripts_that_the_server_has_lost_run_again_in_their_order(house: House) -> None:
+    double = house.redis.register_script(DOUBLE)
+    assert await asyncio.gather(house.run("n", 2), house.batch.run(double, ["n"], [])) == [2, 4]
+    await house.redis.script_flush()
+    assert await asyncio.gather(house.batch.run(double, ["n"], []), house.run("n"), house.batch.run(double, ["n"], [])) == [8, 9, 18]
+    assert house.trips == 3
 
 
 async def test_one_script_that_fails_fails_alone(house: House) -> None:

@@ -10,13 +10,12 @@ from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.sessions import GraphEntry, Session, SessionQuery, UserNodes
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.client_chats import PostgresClientChats
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresInteractions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox import PostgresInteractions
-from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.people import new_conversation

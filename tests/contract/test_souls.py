@@ -25,7 +25,7 @@ from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.stores.redis.soul_cache import RedisSoulCache
+from hermes.stores.redis.caches import RedisSoulCache
 
 NOW = datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
 AGENT = Agent(name="Bali", tone=Tone.CHILL)

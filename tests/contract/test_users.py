@@ -15,11 +15,11 @@ from hermes.ports.runtime import Transactions
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import ReferralRefused, Signup, find_user
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.testing.memory import MemoryCredits, MemoryTransactions, MemoryUsers
 from hermes.turn import Envelope, MessageEvent, Platform

@@ -45,13 +45,12 @@ from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts
 from hermes.stores.postgres.concierge_records import PostgresPriceWatchers, PostgresReminders
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
+from hermes.stores.postgres.job_queue import PostgresChores, PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
@@ -59,7 +58,7 @@ from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
-from hermes.stores.redis.soul_cache import RedisSoulCache
+from hermes.stores.redis.caches import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 

@@ -21,10 +21,10 @@ from hermes.ports.models import Answer, AnswerStarted, Caller, CallOutcome, Call
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.caches import RedisAnswerCache
 from hermes.stores.redis.global_spend import RedisGlobalSpend
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform

@@ -29,8 +29,8 @@ from hermes.stores.postgres.concierge_records import (
     PostgresReminders,
 )
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.testing.memory import RouterHarness

@@ -35,11 +35,11 @@ from hermes.ports.users import UserState
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
-from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 

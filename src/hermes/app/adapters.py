@@ -13,7 +13,6 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
-from hermes.ports.channels import ChannelAccounts
 from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
@@ -25,11 +24,7 @@ from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, 
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
-from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
-from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
-from hermes.stores.postgres.chores import PostgresChores
-from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.concierge_records import (
     PostgresBookings,
@@ -38,26 +33,23 @@ from hermes.stores.postgres.concierge_records import (
     PostgresPriceWatchers,
     PostgresReminders,
 )
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.job_queue import PostgresChores
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
-from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
+from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.caches import RedisAnswerCache, RedisHistories, RedisSoulCache
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
-from hermes.stores.redis.histories import RedisHistories
-from hermes.stores.redis.script_batch import ScriptBatch
-from hermes.stores.redis.soul_cache import RedisSoulCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +91,7 @@ class Adapters:
     embeddings: Embeddings
     rota: Chores
     breakers: Breakers
-    channel_accounts: ChannelAccounts
+    channel_accounts: PostgresChannelAccounts
     web: MediaFetcher
     models: Models | None = None
     """The models that answer in turns; None: the gateway, with the models of the settings."""

@@ -39,10 +39,10 @@ from hermes.ports.errors import PortError
 from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.script_batch import ScriptBatch
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 from hermes.turn import Platform
 

@@ -20,11 +20,12 @@ from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.service_window import MessageTemplate
 from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.metrics import Metrics
-from hermes.ports.channels import Channel, ChannelAccount, ChannelAccounts, MaybeSent, NotSent, PlatformClient, SharesWebhook
+from hermes.ports.channels import Channel, ChannelAccount, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
 from hermes.router.inbound import InboundRouter
+from hermes.stores.postgres.accounts import PostgresChannelAccounts
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
@@ -108,7 +109,7 @@ def split_secrets(text: str) -> tuple[str, ...]:
 class AccountChannels:
     """The port Channels, with the settings of each account. Follows the database, which other processes may change."""
 
-    def __init__(self, accounts: ChannelAccounts, transactions: Transactions) -> None:
+    def __init__(self, accounts: PostgresChannelAccounts, transactions: Transactions) -> None:
         self._accounts, self._transactions = accounts, transactions
         self._channels: dict[tuple[Platform, str], Channel] = {}
         self._known: dict[tuple[Platform, str], ChannelAccount] = {}

@@ -25,10 +25,10 @@ from hermes.config import Environment, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError
-from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Connection
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, check_server, pending_migrations
+from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
 HEALTH_TIMEOUT_S = 5.0

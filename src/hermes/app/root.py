@@ -58,10 +58,10 @@ from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate
-from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.script_batch import ScriptBatch
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.concierge.data_files import load_samples

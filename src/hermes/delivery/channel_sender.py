@@ -42,7 +42,7 @@ from hermes.ports.channels import (
     SendResult,
     SupportsTemplates,
 )
-from hermes.ports.models import SendMeter
+from hermes.ports.models import PlatformMeter
 from hermes.ports.outbox import (
     Admission,
     BreakerChange,
@@ -76,7 +76,7 @@ class ChannelSender:
     breakers: Breakers
     settlement: SettlementWriter
     alerts: Alerts
-    meter: SendMeter
+    meter: PlatformMeter
     clock: Clock
     timeout_s: float = 10.0
     """How long one try may take."""

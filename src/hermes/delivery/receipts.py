@@ -8,7 +8,7 @@ import structlog
 
 from hermes.delivery.settlement import SettlementWriter
 from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, SendOutcome
-from hermes.ports.models import SendMeter
+from hermes.ports.models import PlatformMeter
 from hermes.ports.outbox import DeadLetters, DeliveryTracking
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.turn import Platform
@@ -26,7 +26,7 @@ class ReceiptHandler:
     tracking: DeliveryTracking
     dead_letters: DeadLetters
     settlement: SettlementWriter
-    meter: SendMeter
+    meter: PlatformMeter
 
     async def apply(self, platform: Platform, account: str, event: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one event, in a transaction of its own. Raises StoreUnavailable; then the platform should send the event again."""

@@ -117,15 +117,15 @@ class Metrics:
         self.intents.labels(intent).inc()
 
     def count_send(self, platform: str, outcome: str) -> None:
-        """The port SendMeter."""
+        """The port PlatformMeter."""
         self.sends.labels(platform, outcome).inc()
 
     def count_ignored(self, platform: str, reason: str) -> None:
-        """The port WebhookMeter."""
+        """The port PlatformMeter."""
         self.webhooks_ignored.labels(platform, reason).inc()
 
     def show_breaker(self, platform: str, account: str, open_s: float) -> None:
-        """The port SendMeter. The gauge goes back to 0 by itself, because another process may close the breaker."""
+        """The port PlatformMeter. The gauge goes back to 0 by itself, because another process may close the breaker."""
         until = time.monotonic() + open_s
         self.breaker_open.labels(platform, account).set_function(lambda: float(time.monotonic() < until))
 

@@ -1,4 +1,4 @@
-"""Messaging platforms: channels that read and send, and the accounts they speak for.
+"""Messaging platforms: channels that read and write their messages, the accounts they speak for, and the client that sends.
 
 Channels translate between a platform's messages and ours. They are pure codecs: they neither send nor store.
 
@@ -7,10 +7,7 @@ Channels translate between a platform's messages and ours. They are pure codecs:
 
 A channel never raises for what a platform may send. It ignores what it does not know, because a platform that gets an error sends the same
 webhook again, and everything behind it waits. Nothing that a channel returns holds a token, except the headers and the URL of a request
-that is about to be sent, and those are never logged.
-
-The accounts that Hermes has at platforms: a bot, a number, a page; with their credentials.
-"""
+that is about to be sent, and those are never logged."""
 
 from __future__ import annotations
 
@@ -22,8 +19,9 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import UUID, uuid4
 
 from hermes.ports.errors import PortError
-from hermes.ports.runtime import Transaction
 from hermes.turn import Envelope, Platform
+
+# --- accounts at platforms: a bot, a number, a page; with their credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,30 +36,6 @@ class ChannelAccount:
     is_polled: bool = False
     """Hermes polls the platform for updates, because the platform cannot reach Hermes."""
     id: UUID = field(default_factory=uuid4)
-
-
-class ChannelAccounts(Protocol):
-    """Accounts at platforms, with sealed credentials. Fails closed; running processes send and receive with what they read last."""
-
-    async def put(self, tx: Transaction, account: ChannelAccount) -> bool:
-        """Store an account, in place of the one of that platform and name; return whether there was none."""
-        ...
-
-    async def get(self, tx: Transaction, platform: Platform, account: str) -> ChannelAccount:
-        """Return an account; raise NotFound."""
-        ...
-
-    async def list(self, tx: Transaction) -> Sequence[ChannelAccount]:
-        """Return all accounts, by platform and name. An account whose key is missing is left out, and logged."""
-        ...
-
-    async def mark(self, tx: Transaction) -> str:
-        """Return a text that is different after every change, so that a process knows when to read the accounts again."""
-        ...
-
-    async def remove(self, tx: Transaction, platform: Platform, account: str) -> bool:
-        """Delete an account and its credentials; False if there was none. Conversations stay."""
-        ...
 
 
 # --- in
@@ -256,6 +230,9 @@ class Destination:
     """Our reference of the message, for platforms that repeat it in their receipts."""
 
 
+# --- channels
+
+
 class Channel(Protocol):
     """One account at one platform, as a pure codec."""
 
@@ -331,6 +308,9 @@ class Channels(Protocol):
     def get(self, platform: Platform, account: str) -> Channel | None:
         """Return the channel of an account; None if the account is not set up here."""
         ...
+
+
+# --- the client that sends requests to platforms
 
 
 class NotSent(PortError):

@@ -1,22 +1,4 @@
-"""What a turn may cost: a user's credits, and budgets in tokens and dollars.
-
-Credits: append-only entries, and a balance that is checked against them.
-
-The life of a turn's credit (`attempt` counts its reserves):
-
-    reserve ──▶ post ──▶ refund      paid: at most once in the turn's life, given back at most once, never reserved again
-       ▲ │
-       └─┴───▶ void                  given back: a later attempt may reserve again
-
-What may be spent: tokens of a user per day and month, and the money of all users together per day.
-
-Whole numbers only: tokens and micro-dollars (1 USD = 1,000,000). Days and months are those of UTC. The life of a hold:
-
-    reserve ──▶ settle        the reservation becomes what was really used, also 0, also after the lease ran out; counts once
-       │
-       ├──────▶ release       given back: nothing was used
-       └──────▶ (lease over)  given back by itself: the process that reserved it is gone
-"""
+"""What a turn may cost: a user's credits, a user's budgets in tokens, and the money that all users spend together."""
 
 from __future__ import annotations
 
@@ -29,146 +11,13 @@ from uuid import UUID
 from hermes.ports.errors import PortError
 from hermes.ports.runtime import Transaction
 
-
-class BudgetWindow(StrEnum):
-    """The period of a user's limit."""
-
-    DAY = "day"
-    MONTH = "month"
-
-
-class PauseReason(StrEnum):
-    """Why no model may be called."""
-
-    CAP = "cap"
-    KILL_SWITCH = "kill switch"
-
-
-class BudgetSpent(PortError):
-    """The rest of the budget is less than this call may need."""
-
-    def __init__(self, window: BudgetWindow, resets_at: datetime) -> None:
-        super().__init__(f"the {window}'s budget is spent until {resets_at:%Y-%m-%d %H:%M} UTC")
-        self.window, self.resets_at = window, resets_at
-
-
-class CallsPaused(PortError):
-    """No model is called for any user at the moment."""
-
-    def __init__(self, reason: PauseReason, until: datetime | None) -> None:
-        super().__init__(f"paused by the {reason} until {f'{until:%Y-%m-%d %H:%M} UTC' if until else 'the operator releases it'}")
-        self.reason, self.until = reason, until
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetHold:
-    """Tokens reserved for one call."""
-
-    id: UUID
-    """The call's row in `calls` gets this id, so that a counter rebuilt from the rows knows which calls it has counted."""
-    user_id: UUID
-    day: date
-    """The day that pays, however late the call ends. The call's row says the same."""
-    tokens: int
-    day_limit: int
-    month_limit: int
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetUsage:
-    """The tokens that a user has used, and those reserved for calls under way."""
-
-    day_tokens: int
-    day_held: int
-    day_micro_usd: int
-    month_tokens: int
-    month_held: int
-
-
-class Budgets(Protocol):
-    """The token budgets of users. Two calls never get the same tokens, however many reserve at once.
-
-    When a user has used (not only reserved) 80 % and 100 % of a window's limit, the operator gets the alert `budget_threshold`, once per
-    window."""
-
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
-        """Reserve what a call may need at most, in both windows or in none. Raises BudgetSpent; it names the month if both are spent.
-
-        Fails closed: raises StoreUnavailable if the store does not answer within a second of trying; then nothing stays reserved. After
-        `lease_s` the tokens are free again, whatever happened."""
-        ...
-
-    async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
-        """Replace the reservation by what was used. The first call counts. Call it after the commit of the call's row in `calls`.
-
-        Does not raise while the store is down: this process keeps the charge and sends it later; `calls` has it in any case."""
-        ...
-
-    async def release(self, hold: BudgetHold) -> None:
-        """Give back what is still reserved; nothing was used. Never raises: a reservation that cannot be given back now ends with its
-        lease."""
-        ...
-
-    async def used(self, user_id: UUID) -> BudgetUsage:
-        """Return what a user has used and reserved, today and this month. Raises StoreUnavailable."""
-        ...
-
-
-class GlobalSpend(Protocol):
-    """The money that all users spend together. The daily cap fails open: an answer is worth more than the cap. The kill switch does not
-    fail open."""
-
-    async def admit(self, cap_micro_usd: int | None) -> None:
-        """Return if a model may be called; raise CallsPaused at the cap, until the next day, or while the kill switch is engaged.
-
-        Reserves nothing, so calls under way may end above the cap. Raises StoreUnavailable until the kill switch was read once."""
-        ...
-
-    async def add(self, micro_usd: int, *, day: date | None = None, call_id: UUID | None = None) -> None:
-        """Count money that was spent, today or on the day of a hold. Does not raise while the store is down; the amount is added later.
-
-        `call_id` names the row in `calls`, committed before: a counter rebuilt from the rows has counted it and does not count it again."""
-        ...
-
-    async def kill_switch(self, reason: str, by: str) -> None:
-        """Stop all calls, now and in every process, until the operator releases the switch. If repeated, the first reason stands.
-
-        Raises StoreUnavailable if it could not be stored: then it holds in this process, which goes on trying; it may be repeated."""
-        ...
-
-    async def release(self, by: str) -> None:
-        """Allow calls again. Raises StoreUnavailable if a part of it could not be done; may be repeated."""
-        ...
-
-    async def kill_switch_record(self) -> KillSwitchRecord | None:
-        """Return the record of the kill switch if it is engaged."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class KillSwitchRecord:
-    """Who stopped all calls, when, and why."""
-
-    engaged_at: datetime
-    by: str
-    reason: str
-
-
-class KillSwitchRecords(Protocol):
-    """The stored records of the kill switch. At most one is engaged."""
-
-    async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
-        """Return the record that is engaged, if any."""
-        ...
-
-    async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
-        """Engage the kill switch, and return the record that stands: an earlier one stays as it is."""
-        ...
-
-    async def release(self, tx: Transaction, by: str) -> bool:
-        """Release the kill switch; False if it was not engaged."""
-        ...
+# --- credits: append-only entries, and a balance that is checked against them
+#
+# The life of a turn's credit (`attempt` counts its reserves):
+#
+#     reserve ──▶ post ──▶ refund      paid: at most once in the turn's life, given back at most once, never reserved again
+#        ▲ │
+#        └─┴───▶ void                  given back: a later attempt may reserve again
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +76,142 @@ class Credits(Protocol):
 
     async def audit(self, tx: Transaction) -> list[str]:
         """Compare every balance with its entries, and every turn with the life above; return the faults, one line each. Empty is good."""
+        ...
+
+
+# --- budgets: tokens of a user per day and month
+#
+# Whole numbers only: tokens and micro-dollars (1 USD = 1,000,000). Days and months are those of UTC. The life of a hold:
+#
+#     reserve ──▶ settle        the reservation becomes what was really used, also 0, also after the lease ran out; counts once
+#        │
+#        ├──────▶ release       given back: nothing was used
+#        └──────▶ (lease over)  given back by itself: the process that reserved it is gone
+
+
+class BudgetWindow(StrEnum):
+    """The period of a user's limit."""
+
+    DAY = "day"
+    MONTH = "month"
+
+
+class BudgetSpent(PortError):
+    """The rest of the budget is less than this call may need."""
+
+    def __init__(self, window: BudgetWindow, resets_at: datetime) -> None:
+        super().__init__(f"the {window}'s budget is spent until {resets_at:%Y-%m-%d %H:%M} UTC")
+        self.window, self.resets_at = window, resets_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetHold:
+    """Tokens reserved for one call."""
+
+    id: UUID
+    """The call's row in `calls` gets this id, so that a counter rebuilt from the rows knows which calls it has counted."""
+    user_id: UUID
+    day: date
+    """The day that pays, however late the call ends. The call's row says the same."""
+    tokens: int
+    day_limit: int
+    month_limit: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUsage:
+    """The tokens that a user has used, and those reserved for calls under way."""
+
+    day_tokens: int
+    day_held: int
+    day_micro_usd: int
+    month_tokens: int
+    month_held: int
+
+
+class Budgets(Protocol):
+    """The token budgets of users. Two calls never get the same tokens, however many reserve at once.
+
+    When a user has used (not only reserved) 80 % and 100 % of a window's limit, the operator gets the alert `budget_threshold`, once per
+    window."""
+
+    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
+        """Reserve what a call may need at most, in both windows or in none. Raises BudgetSpent; it names the month if both are spent.
+
+        Fails closed: raises StoreUnavailable if the store does not answer within a second of trying; then nothing stays reserved. After
+        `lease_s` the tokens are free again, whatever happened."""
+        ...
+
+    async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
+        """Replace the reservation by what was used. The first call counts. Call it after the commit of the call's row in `calls`.
+
+        Does not raise while the store is down: this process keeps the charge and sends it later; `calls` has it in any case."""
+        ...
+
+    async def release(self, hold: BudgetHold) -> None:
+        """Give back what is still reserved; nothing was used. Never raises: a reservation that cannot be given back now ends with its
+        lease."""
+        ...
+
+    async def used(self, user_id: UUID) -> BudgetUsage:
+        """Return what a user has used and reserved, today and this month. Raises StoreUnavailable."""
+        ...
+
+
+# --- the money of all users together, per day, and the kill switch
+
+
+class PauseReason(StrEnum):
+    """Why no model may be called."""
+
+    CAP = "cap"
+    KILL_SWITCH = "kill switch"
+
+
+class CallsPaused(PortError):
+    """No model is called for any user at the moment."""
+
+    def __init__(self, reason: PauseReason, until: datetime | None) -> None:
+        super().__init__(f"paused by the {reason} until {f'{until:%Y-%m-%d %H:%M} UTC' if until else 'the operator releases it'}")
+        self.reason, self.until = reason, until
+
+
+@dataclass(frozen=True, slots=True)
+class KillSwitchRecord:
+    """Who stopped all calls, when, and why."""
+
+    engaged_at: datetime
+    by: str
+    reason: str
+
+
+class GlobalSpend(Protocol):
+    """The money that all users spend together. The daily cap fails open: an answer is worth more than the cap. The kill switch does not
+    fail open."""
+
+    async def admit(self, cap_micro_usd: int | None) -> None:
+        """Return if a model may be called; raise CallsPaused at the cap, until the next day, or while the kill switch is engaged.
+
+        Reserves nothing, so calls under way may end above the cap. Raises StoreUnavailable until the kill switch was read once."""
+        ...
+
+    async def add(self, micro_usd: int, *, day: date | None = None, call_id: UUID | None = None) -> None:
+        """Count money that was spent, today or on the day of a hold. Does not raise while the store is down; the amount is added later.
+
+        `call_id` names the row in `calls`, committed before: a counter rebuilt from the rows has counted it and does not count it again."""
+        ...
+
+    async def kill_switch(self, reason: str, by: str) -> None:
+        """Stop all calls, now and in every process, until the operator releases the switch. If repeated, the first reason stands.
+
+        Raises StoreUnavailable if it could not be stored: then it holds in this process, which goes on trying; it may be repeated."""
+        ...
+
+    async def release(self, by: str) -> None:
+        """Allow calls again. Raises StoreUnavailable if a part of it could not be done; may be repeated."""
+        ...
+
+    async def kill_switch_record(self) -> KillSwitchRecord | None:
+        """Return the record of the kill switch if it is engaged."""
         ...

@@ -10,8 +10,7 @@ PortError
 ├── RequestStillRunning   an Idempotency-Key whose first request has no answer yet
 ├── UserErased            the user's key was discarded; data sealed with it cannot be read
 ├── NotFound              there is no such row
-└── DataDamaged           the stored bytes are not the bytes that were sealed
-"""
+└── DataDamaged           the stored bytes are not the bytes that were sealed"""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Messages that came in, until they are answered; and the signal that an answer is there.
-
-The inbox: messages that came in. Each is accepted once, worked on in order, and never lost.
-
-Signals that wake the process that waits for a turn's answer. They only save time: the answer itself is in the outbox.
-"""
+"""Messages that came in, until they are answered; and the signal that an answer is there."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -18,25 +14,7 @@ from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.turn import Envelope, Platform
 
-
-class AnswerSignal(Protocol):
-    """The signals of one turn, for one listener."""
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Wait for the next signal; False if none came in time."""
-        ...
-
-
-class AnswerSignals(Protocol):
-    """Signals between processes. Fails open: without them, the waiting process looks into the outbox now and then."""
-
-    async def announce(self, turn_id: UUID) -> None:
-        """Signal that the turn's answer is in the outbox. Never raises."""
-        ...
-
-    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
-        """Receive the signals of a turn from now on. Never raises; while the store is down, no signal comes."""
-        ...
+# --- the inbox: each message is accepted once, worked on in order, and never lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +49,17 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnOrigin:
-    """Where a turn belongs, without its text: enough to decide which client may see its answer."""
+class UnreadableMessage:
+    """A message that was claimed and cannot be opened. The attempt counts."""
 
-    account: str
-    platform: Platform
-    channel_id: str
-    has_ended: bool
-    """The turn will add nothing more to the outbox."""
+    turn_id: UUID
+    attempt: int
+    age_s: float
+    reason: str
+    is_erased: bool
+    """Its sender was deleted: it can never be read again."""
+    is_damaged: bool
+    """The bytes are not those that were sealed. If neither is true, a key is missing, and may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +74,14 @@ class InboxMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadableMessage:
-    """A message that was claimed and cannot be opened. The attempt counts."""
+class TurnOrigin:
+    """Where a turn belongs, without its text: enough to decide which client may see its answer."""
 
-    turn_id: UUID
-    attempt: int
-    age_s: float
-    reason: str
-    is_erased: bool
-    """Its sender was deleted: it can never be read again."""
-    is_damaged: bool
-    """The bytes are not those that were sealed. If neither is true, a key is missing, and may come back."""
+    account: str
+    platform: Platform
+    channel_id: str
+    has_ended: bool
+    """The turn will add nothing more to the outbox."""
 
 
 class Inbox(Protocol):
@@ -173,4 +151,40 @@ class Inbox(Protocol):
 
     async def waiting(self, tx: Transaction) -> int:
         """How many messages wait for their turn, over all accounts."""
+        ...
+
+
+# --- signals that wake the process that waits for a turn's answer: they only save time, the answer itself is in the outbox
+
+
+class AnswerSignal:
+    """The signals of one turn, for one listener. Several signals between two waits count as one."""
+
+    def __init__(self) -> None:
+        self._signalled = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next signal; False if none came in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._signalled.wait()
+        except TimeoutError:
+            return False
+        self._signalled.clear()
+        return True
+
+    def fire(self) -> None:
+        """Wake the waiting task."""
+        self._signalled.set()
+
+
+class AnswerSignals(Protocol):
+    """Signals between processes. Fails open: without them, the waiting process looks into the outbox now and then."""
+
+    async def announce(self, turn_id: UUID) -> None:
+        """Signal that the turn's answer is in the outbox. Never raises."""
+        ...
+
+    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
+        """Receive the signals of a turn from now on. Never raises; while the store is down, no signal comes."""
         ...

@@ -1,17 +1,5 @@
-"""What an agent knows of a user: facts, the soul that is read from them, and embeddings to find them by.
-
-What is known about a user: facts with their origin, and dreams about them.
-
-A fact is superseded, never overwritten: a fact that was true once stays with its dates. Structural facts have a key and one value at a
-time; free facts have no key and are found by their text. `hermes.soul` decides what is worth knowing; this module does not.
-
-The soul: the agent's personality, and what it knows about the user.
-
-It has two parts, because they change at different speeds. `system` is the same from turn to turn, so that prompts extend each other and
-the vendor's prompt cache holds. `note` changes with every message; it goes into that turn's user message and stays there.
-
-Texts as vectors: two texts with nearly the same meaning have nearly the same direction.
-"""
+"""What an agent knows of a user: facts and earlier messages, dreams about them, embeddings to find facts by, and the soul that is read from
+all of it. `hermes.soul` decides what is worth knowing; this module does not."""
 
 from __future__ import annotations
 
@@ -26,123 +14,10 @@ from hermes.ports.errors import PortError
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import Agent, User
 
-
-class EmbeddingsUnavailable(PortError):
-    """No vector can be computed now; recall uses the words alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """A text's vector, of length one, and the model that made it. Vectors of two models are never compared."""
-
-    model: str
-    vector: Sequence[float]
-
-
-class Embeddings(Protocol):
-    """An embedding model. Fails open: recall works without it, and rows that have no vector get one later."""
-
-    @property
-    def model(self) -> str:
-        """The name that every row keeps beside its vector. Another model, or another version of it, has another name."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """How many numbers a vector has."""
-        ...
-
-    @property
-    def weight(self) -> float:
-        """How much its cosine counts beside the words of a text, from 0 to 1; measured by `benchmarks/recall.py`."""
-        ...
-
-    async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
-        """Return the vector of each text, in order. Never blocks the event loop. Raises EmbeddingsUnavailable."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Soul:
-    """What Hermes adds to a turn's prompt."""
-
-    system: str
-    """Personality, user facts, fitness context, cross-session context, deep-dream synthesis. User-editable text stands in a data block."""
-    note: str | None
-    """Time of day in the user's zone, relative times, RELEVANT CONTEXT: for this turn's user message."""
-    is_recall_used: bool
-    """Whether facts were searched for, found or not."""
-    load_ms: int
-    timezone: str | None = None
-    """The user's own, if they told it: an IANA name."""
-
-
-class Souls(Protocol):
-    """Loads souls. Fails open: parts that cannot be loaded are left out, down to the personality alone."""
-
-    async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
-        """Return the soul for one message. Never raises, whatever store is down."""
-        ...
-
-    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        """Return the soul for a message in a room that several people share: the agent's personality, and the time.
-
-        Takes no user, so that it can know nothing about one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
-        ...
-
-    async def invalidate(self, user_id: UUID) -> None:
-        """Make the next load read what was just written; call it after the commit. Three tries, then an alert. Never raises."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class CachedSoul:
-    """What the soul cache returned: the value, and a mark to pass to `put`."""
-
-    value: bytes | None
-    mark: bytes | None
-    """None if the cache cannot be reached; then nothing is put."""
-
-
-class SoulCache(Protocol):
-    """The cached part of souls by user, sealed, for an hour."""
-
-    async def get(self, user_id: UUID) -> CachedSoul:
-        """Return the cached value. Never raises: a value that cannot be read counts as missing."""
-        ...
-
-    async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
-        """Store a value, unless `drop` was called since `mark` was given: the value may be outdated. Never raises."""
-        ...
-
-    async def drop(self, user_id: UUID) -> None:
-        """Delete the value, and refuse values made before. Raises StoreUnavailable."""
-        ...
-
-    @property
-    def ttl_s(self) -> int:
-        """How long a value is used: so long an outdated value may be shown if `drop` failed."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PastMessage:
-    """A message that the user wrote earlier."""
-
-    text: str
-    at: datetime
-
-
-class PastMessages(Protocol):
-    """Earlier messages of users. Fails closed."""
-
-    async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
-        """Return the user's last messages of sessions that are over, oldest first. Raises UserErased."""
-        ...
-
-    async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
-        """Return the user's last messages of any session that a model may still be shown, except that of one turn; newest first."""
-        ...
+# --- facts, with their origin
+#
+# A fact is superseded, never overwritten: a fact that was true once stays with its dates. Structural facts have a key and one value at a
+# time; free facts have no key and are found by their text.
 
 
 class FactOrigin(StrEnum):
@@ -320,6 +195,32 @@ class Memories(Protocol):
         ...
 
 
+# --- earlier messages
+
+
+@dataclass(frozen=True, slots=True)
+class PastMessage:
+    """A message that the user wrote earlier."""
+
+    text: str
+    at: datetime
+
+
+class PastMessages(Protocol):
+    """Earlier messages of users. Fails closed."""
+
+    async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
+        """Return the user's last messages of sessions that are over, oldest first. Raises UserErased."""
+        ...
+
+    async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
+        """Return the user's last messages of any session that a model may still be shown, except that of one turn; newest first."""
+        ...
+
+
+# --- dreams: what follows from the facts
+
+
 class DreamDepth(StrEnum):
     """How deep a dream is."""
 
@@ -387,4 +288,111 @@ class Dreams(Protocol):
 
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
         """Store a person's review of a line; False if the user has no such line."""
+        ...
+
+
+# --- texts as vectors: two texts with nearly the same meaning have nearly the same direction
+
+
+class EmbeddingsUnavailable(PortError):
+    """No vector can be computed now; recall uses the words alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A text's vector, of length one, and the model that made it. Vectors of two models are never compared."""
+
+    model: str
+    vector: Sequence[float]
+
+
+class Embeddings(Protocol):
+    """An embedding model. Fails open: recall works without it, and rows that have no vector get one later."""
+
+    @property
+    def model(self) -> str:
+        """The name that every row keeps beside its vector. Another model, or another version of it, has another name."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """How much its cosine counts beside the words of a text, from 0 to 1; measured by `benchmarks/recall.py`."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
+        """Return the vector of each text, in order. Never blocks the event loop. Raises EmbeddingsUnavailable."""
+        ...
+
+
+# --- the soul: the agent's personality, and what it knows about the user
+#
+# It has two parts, because they change at different speeds. `system` is the same from turn to turn, so that prompts extend each other and
+# the vendor's prompt cache holds. `note` changes with every message; it goes into that turn's user message and stays there.
+
+
+@dataclass(frozen=True, slots=True)
+class Soul:
+    """What Hermes adds to a turn's prompt."""
+
+    system: str
+    """Personality, user facts, fitness context, cross-session context, deep-dream synthesis. User-editable text stands in a data block."""
+    note: str | None
+    """Time of day in the user's zone, relative times, RELEVANT CONTEXT: for this turn's user message."""
+    is_recall_used: bool
+    """Whether facts were searched for, found or not."""
+    load_ms: int
+    timezone: str | None = None
+    """The user's own, if they told it: an IANA name."""
+
+
+class Souls(Protocol):
+    """Loads souls. Fails open: parts that cannot be loaded are left out, down to the personality alone."""
+
+    async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
+        """Return the soul for one message. Never raises, whatever store is down."""
+        ...
+
+    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
+        """Return the soul for a message in a room that several people share: the agent's personality, and the time.
+
+        Takes no user, so that it can know nothing about one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
+        ...
+
+    async def invalidate(self, user_id: UUID) -> None:
+        """Make the next load read what was just written; call it after the commit. Three tries, then an alert. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSoul:
+    """What the soul cache returned: the value, and a mark to pass to `put`."""
+
+    value: bytes | None
+    mark: bytes | None
+    """None if the cache cannot be reached; then nothing is put."""
+
+
+class SoulCache(Protocol):
+    """The cached part of souls by user, sealed, for an hour."""
+
+    async def get(self, user_id: UUID) -> CachedSoul:
+        """Return the cached value. Never raises: a value that cannot be read counts as missing."""
+        ...
+
+    async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
+        """Store a value, unless `drop` was called since `mark` was given: the value may be outdated. Never raises."""
+        ...
+
+    async def drop(self, user_id: UUID) -> None:
+        """Delete the value, and refuse values made before. Raises StoreUnavailable."""
+        ...
+
+    @property
+    def ttl_s(self) -> int:
+        """How long a value is used: so long an outdated value may be shown if `drop` failed."""
         ...

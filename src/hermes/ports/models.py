@@ -1,21 +1,11 @@
-"""Models as the router sees them: the chat model, the record of each call, the answer cache and the meter.
-
-How the rest of Hermes calls a model: the caller, the answer, and why there may be none.
+"""Models as the rest of Hermes sees them: the call and its answer, the cache of answers, the record of each call, and the meters.
 
     NoAnswer
     ├── ChainFailed      every model of the chain was asked, or skipped
     ├── NoCapacity       no backend of the chain had a free slot for as long as a caller waits
     └── UnknownPrice     a call without a known price cannot be budgeted
 
-A call can also raise BudgetSpent and CallsPaused (`ports.credits`), CutShort (`ports.backends`) and StoreUnavailable.
-
-A row for every model call of every source: its cost, the model that answered, how it ended. All budgets are counted from these rows.
-They have no message text.
-
-The cache of answers.
-
-Numbers about turns, model calls, webhooks and sends, for the operator's metrics.
-"""
+A call can also raise BudgetSpent and CallsPaused (`ports.credits`), CutShort (`ports.backends`) and StoreUnavailable."""
 
 from __future__ import annotations
 
@@ -28,6 +18,116 @@ from uuid import UUID
 
 from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
 from hermes.ports.runtime import Transaction
+
+# --- a call: the caller, the answer, and why there may be none
+
+
+class CallSource(StrEnum):
+    """Which part of Hermes asked for the answer."""
+
+    ROUTER = "router"
+    COMPLETIONS = "completions"
+    BATCH = "batch"
+    MEMORY = "memory"
+    REPLAY = "replay"
+    CANARY = "canary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Which user a model is called for, and who pays."""
+
+    user_id: UUID
+    account: str
+    tier: str
+    source: CallSource
+    turn_id: UUID | None = None
+    session_id: UUID | None = None
+    may_use_cache: bool = True
+    """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
+    models: Sequence[str] | None = None
+    """The chain to try in place of the tier's own."""
+    agent: str | None = None
+    """The agent that answers: its own adapter is tried before the chain."""
+    deadline_s: float | None = None
+    """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttempt:
+    """One backend that was asked, or skipped."""
+
+    name: str
+    """The model's name in the chain."""
+    backend: str
+    model: str
+    """The model that answers there, by its own name."""
+    outcome: str
+    """`answered`, the name of the error, or `skipped: …`."""
+    ms: int
+    status: int | None = None
+    """The HTTP status, if there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStarted:
+    """A model has begun to answer, and no other will: the call's id, and the answering model by its own name."""
+
+    call_id: UUID
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer, its cost, and how it was made."""
+
+    call_id: UUID
+    completion: Completion
+    backend: str
+    model: str
+    """The model of the chain that was requested and answered."""
+    micro_usd: int
+    rate: Mapping[str, Any]
+    attempts: Sequence[CallAttempt]
+    latency_ms: int
+    copy_of: UUID | None = None
+    """The call that sampled it, if it came from the cache; then it cost nothing."""
+    session_id: UUID | None = None
+    """The session in which it was recorded, if it was."""
+
+
+class NoAnswer(Exception):
+    """No model answered, and none was paid."""
+
+
+class ChainFailed(NoAnswer):
+    """No backend of the chain answered. `last` is the error of the last one."""
+
+    def __init__(self, attempts: Sequence[CallAttempt], last: BackendError | None) -> None:
+        tried = ", ".join(f"{attempt.name}: {attempt.outcome}" for attempt in attempts) or "the chain is empty"
+        super().__init__(f"no model answered ({tried})" + (f"; last: {last}" if last is not None else ""))
+        self.attempts, self.last = tuple(attempts), last
+
+
+class NoCapacity(NoAnswer):
+    """No backend of the chain had a free slot for as long as a caller waits."""
+
+
+class UnknownPrice(NoAnswer):
+    """There is no price for this model on this day."""
+
+
+class Models(Protocol):
+    """Every model call goes through this port: admission, budget, cache, chain, slots, row."""
+
+    async def complete(self, request: ModelRequest, caller: Caller) -> Answer:
+        """Return the answer of the first model of the tier's chain that gives one.
+
+        Raises NoAnswer, BudgetSpent, CallsPaused, and StoreUnavailable if the budget cannot be read."""
+        ...
+
+
+# --- the cache of answers
 
 
 class AnswerCache(Protocol):
@@ -45,15 +145,9 @@ class AnswerCache(Protocol):
         ...
 
 
-class CallSource(StrEnum):
-    """Which part of Hermes asked for the answer."""
-
-    ROUTER = "router"
-    COMPLETIONS = "completions"
-    BATCH = "batch"
-    MEMORY = "memory"
-    REPLAY = "replay"
-    CANARY = "canary"
+# --- a row for every model call of every source: its cost, the model that answered, how it ended
+#
+# All budgets are counted from these rows. They have no message text.
 
 
 class CallOutcome(StrEnum):
@@ -63,22 +157,6 @@ class CallOutcome(StrEnum):
     CUT_SHORT = "cut_short"
     FAILED = "failed"
     CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class CallAttempt:
-    """One backend that was asked, or skipped."""
-
-    name: str
-    """The model's name in the chain."""
-    backend: str
-    model: str
-    """The model that answers there, by its own name."""
-    outcome: str
-    """`answered`, the name of the error, or `skipped: …`."""
-    ms: int
-    status: int | None = None
-    """The HTTP status, if there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,82 +241,7 @@ class ModelCalls(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Which user a model is called for, and who pays."""
-
-    user_id: UUID
-    account: str
-    tier: str
-    source: CallSource
-    turn_id: UUID | None = None
-    session_id: UUID | None = None
-    may_use_cache: bool = True
-    """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
-    models: Sequence[str] | None = None
-    """The chain to try in place of the tier's own."""
-    agent: str | None = None
-    """The agent that answers: its own adapter is tried before the chain."""
-    deadline_s: float | None = None
-    """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerStarted:
-    """A model has begun to answer, and no other will: the call's id, and the answering model by its own name."""
-
-    call_id: UUID
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A model's answer, its cost, and how it was made."""
-
-    call_id: UUID
-    completion: Completion
-    backend: str
-    model: str
-    """The model of the chain that was requested and answered."""
-    micro_usd: int
-    rate: Mapping[str, Any]
-    attempts: Sequence[CallAttempt]
-    latency_ms: int
-    copy_of: UUID | None = None
-    """The call that sampled it, if it came from the cache; then it cost nothing."""
-    session_id: UUID | None = None
-    """The session in which it was recorded, if it was."""
-
-
-class NoAnswer(Exception):
-    """No model answered, and none was paid."""
-
-
-class ChainFailed(NoAnswer):
-    """No backend of the chain answered. `last` is the error of the last one."""
-
-    def __init__(self, attempts: Sequence[CallAttempt], last: BackendError | None) -> None:
-        tried = ", ".join(f"{attempt.name}: {attempt.outcome}" for attempt in attempts) or "the chain is empty"
-        super().__init__(f"no model answered ({tried})" + (f"; last: {last}" if last is not None else ""))
-        self.attempts, self.last = tuple(attempts), last
-
-
-class NoCapacity(NoAnswer):
-    """No backend of the chain had a free slot for as long as a caller waits."""
-
-
-class UnknownPrice(NoAnswer):
-    """There is no price for this model on this day."""
-
-
-class Models(Protocol):
-    """Every model call goes through this port: admission, budget, cache, chain, slots, row."""
-
-    async def complete(self, request: ModelRequest, caller: Caller) -> Answer:
-        """Return the answer of the first model of the tier's chain that gives one.
-
-        Raises NoAnswer, BudgetSpent, CallsPaused, and StoreUnavailable if the budget cannot be read."""
-        ...
+# --- numbers about turns, model calls, webhooks and sends, for the operator's metrics
 
 
 class CallMeter(Protocol):
@@ -261,16 +264,12 @@ class TurnMeter(Protocol):
         ...
 
 
-class WebhookMeter(Protocol):
-    """Counts webhook events that were ignored. Never on the message path: it neither raises nor waits."""
+class PlatformMeter(Protocol):
+    """Counts webhook events that were ignored, and sends. Never on the message path: it neither raises nor waits."""
 
     def count_ignored(self, platform: str, reason: str) -> None:
         """Count an authentic event for which there was nothing to do, by its reason."""
         ...
-
-
-class SendMeter(Protocol):
-    """Counts sends to platforms. Never on the message path: it neither raises nor waits."""
 
     def count_send(self, platform: str, outcome: str) -> None:
         """Count a try to send, by its outcome."""

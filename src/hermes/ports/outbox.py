@@ -1,13 +1,4 @@
-"""Answers on their way out: the outbox, dead letters, delivery receipts, and breakers of platforms.
-
-The outbox: answers in parts, in order, each part with its own state; and proactive messages, which Hermes sends later by itself.
-
-Dead letters: outbox messages that could not be delivered. They are kept for a while, for the operator to requeue or to drop.
-
-What became of messages after they were sent: receipts, and which users can still be reached.
-
-Breakers: while sends through a channel account keep failing, Hermes stops sending for a while, and then tries one message as a probe.
-"""
+"""Answers on their way out: the outbox, the breakers of platforms, what became of messages after they were sent, and dead letters."""
 
 from __future__ import annotations
 
@@ -23,138 +14,7 @@ from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
 
-
-@dataclass(frozen=True, slots=True)
-class ChannelName:
-    """One account at one platform. Failures of one account say nothing about another."""
-
-    platform: Platform
-    account: str
-
-    def __str__(self) -> str:
-        return f"{self.platform}:{self.account}"
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Whether to send now."""
-
-    wait_s: float | None = None
-    """None: send now. Otherwise nothing may be sent for so long."""
-    is_probe: bool = False
-    """This send finds out whether the account works again; all other sends wait. The sender must report how it ended."""
-
-
-class BreakerTransition(StrEnum):
-    """What a result did to a breaker."""
-
-    OPENED = "opened"
-    STAYED_OPEN = "stayed_open"
-    """The probe failed too."""
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerChange:
-    """How a breaker changed, and its state now."""
-
-    change: BreakerTransition
-    failures: int = 0
-    wait_s: float = 0.0
-    """Until the next probe."""
-
-
-class Breakers(Protocol):
-    """The breakers of all channel accounts, shared by all processes. Fails open: without the store everything may be sent, and nothing is
-    counted.
-
-    No method raises."""
-
-    async def admit(self, channel_name: ChannelName) -> Admission:
-        """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
-        ...
-
-    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
-        """Note that a message was sent: the breaker closes, and its failures are forgotten. None if the breaker was not open."""
-        ...
-
-    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
-        """Note that a send failed in a way that counts. None if the breaker neither opened nor stayed open after its probe."""
-        ...
-
-    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
-        """Note that a send ended in a way that says nothing about the account, such as a recipient who left. If it was the probe, another
-        send may be the probe now."""
-        ...
-
-    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
-        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the breaker was open already."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """An outbox message that was given up, and why."""
-
-    id: int
-    turn_id: UUID
-    conversation_id: UUID
-    account: str
-    platform: Platform
-    channel_id: str
-    part: int
-    news: str
-    """The name of its proactive message: `reminder/7KQ2`. Empty for a part of the turn's answer."""
-    outcome: SendOutcome | None
-    reason: str
-    """For the operator, without a word of the message."""
-    tries: int
-    doubts: int
-    """Tries that may have arrived."""
-    is_late: bool
-    """It was requeued before."""
-    promised_at: datetime
-    died_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterQuery:
-    """Which dead letters: those that match every field that is set."""
-
-    ids: Sequence[int] | None = None
-    platform: Platform | None = None
-    account: str | None = None
-    outcome: SendOutcome | None = None
-
-
-ALL_DEAD_LETTERS = DeadLetterQuery()
-
-
-class DeadLetters(Protocol):
-    """Outbox messages that were given up. Fails closed."""
-
-    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
-        """Return dead letters, the newest first."""
-        ...
-
-    async def text(self, tx: Transaction, letter_id: int) -> str:
-        """Return the text of a dead letter. Raises NotFound, and UserErased if its user was deleted."""
-        ...
-
-    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """Put dead letters back into the outbox, in the order in which they were first put there, each with a full set of tries: behind all
-        messages of their conversations, and marked as late. Return them as they were; the caller defers the deliveries of their
-        conversations. A refund stays. Locks the conversations until the transaction ends."""
-        ...
-
-    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """Delete dead letters, and return them."""
-        ...
-
-    async def purge(self, tx: Transaction) -> int:
-        """Delete the dead letters that were kept long enough; return how many."""
-        ...
-
+# --- the outbox: answers in parts, in order, each with its own state; and proactive messages, which Hermes sends later by itself
 
 MessageBody = str | Mapping[str, Any]
 """One part of an answer: a text where the client fetches it, a message in the platform's form where it is sent. `text` has its words."""
@@ -353,6 +213,82 @@ def readable_text(bodies: Sequence[MessageBody]) -> str:
     return ("" if all(isinstance(body, str) for body in bodies) else "\n").join(texts)
 
 
+# --- breakers of channel accounts
+#
+# While sends through a channel account keep failing, Hermes stops sending for a while, and then tries one message as a probe.
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelName:
+    """One account at one platform. Failures of one account say nothing about another."""
+
+    platform: Platform
+    account: str
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.account}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether to send now."""
+
+    wait_s: float | None = None
+    """None: send now. Otherwise nothing may be sent for so long."""
+    is_probe: bool = False
+    """This send finds out whether the account works again; all other sends wait. The sender must report how it ended."""
+
+
+class BreakerTransition(StrEnum):
+    """What a result did to a breaker."""
+
+    OPENED = "opened"
+    STAYED_OPEN = "stayed_open"
+    """The probe failed too."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChange:
+    """How a breaker changed, and its state now."""
+
+    change: BreakerTransition
+    failures: int = 0
+    wait_s: float = 0.0
+    """Until the next probe."""
+
+
+class Breakers(Protocol):
+    """The breakers of all channel accounts, shared by all processes. Fails open: without the store everything may be sent, and nothing is
+    counted.
+
+    No method raises."""
+
+    async def admit(self, channel_name: ChannelName) -> Admission:
+        """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
+        ...
+
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that a message was sent: the breaker closes, and its failures are forgotten. None if the breaker was not open."""
+        ...
+
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        """Note that a send failed in a way that counts. None if the breaker neither opened nor stayed open after its probe."""
+        ...
+
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
+        """Note that a send ended in a way that says nothing about the account, such as a recipient who left. If it was the probe, another
+        send may be the probe now."""
+        ...
+
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the breaker was open already."""
+        ...
+
+
+# --- receipts: what became of messages after they were sent, and which users can still be reached
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryStatus:
     """How far one outbox message has come."""
@@ -457,4 +393,71 @@ class DeliveryTracking(Protocol):
 
     async def statuses(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
         """Return the status of each outbox message of a turn, in order."""
+        ...
+
+
+# --- dead letters: messages that could not be delivered, kept for a while, for the operator to requeue or to drop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """An outbox message that was given up, and why."""
+
+    id: int
+    turn_id: UUID
+    conversation_id: UUID
+    account: str
+    platform: Platform
+    channel_id: str
+    part: int
+    news: str
+    """The name of its proactive message: `reminder/7KQ2`. Empty for a part of the turn's answer."""
+    outcome: SendOutcome | None
+    reason: str
+    """For the operator, without a word of the message."""
+    tries: int
+    doubts: int
+    """Tries that may have arrived."""
+    is_late: bool
+    """It was requeued before."""
+    promised_at: datetime
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQuery:
+    """Which dead letters: those that match every field that is set."""
+
+    ids: Sequence[int] | None = None
+    platform: Platform | None = None
+    account: str | None = None
+    outcome: SendOutcome | None = None
+
+
+ALL_DEAD_LETTERS = DeadLetterQuery()
+
+
+class DeadLetters(Protocol):
+    """Outbox messages that were given up. Fails closed."""
+
+    async def list(self, tx: Transaction, query: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
+        """Return dead letters, the newest first."""
+        ...
+
+    async def text(self, tx: Transaction, letter_id: int) -> str:
+        """Return the text of a dead letter. Raises NotFound, and UserErased if its user was deleted."""
+        ...
+
+    async def requeue(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Put dead letters back into the outbox, in the order in which they were first put there, each with a full set of tries: behind all
+        messages of their conversations, and marked as late. Return them as they were; the caller defers the deliveries of their
+        conversations. A refund stays. Locks the conversations until the transaction ends."""
+        ...
+
+    async def drop(self, tx: Transaction, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        """Delete dead letters, and return them."""
+        ...
+
+    async def purge(self, tx: Transaction) -> int:
+        """Delete the dead letters that were kept long enough; return how many."""
         ...

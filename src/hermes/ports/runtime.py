@@ -1,15 +1,4 @@
-"""What every part of a running Hermes stands on: transactions, time, alerts, chores and the job queue.
-
-Transactions over several ports: all writes happen, or none.
-
-The time, as a port, so that tests can move it.
-
-Alerts: facts that the operator should look at now.
-
-Chores: work by the clock, done by one of all processes, once in each time slot.
-
-Jobs that outlive the process that deferred them.
-"""
+"""What every part of a running Hermes stands on: transactions over several ports, the time, alerts, jobs and chores."""
 
 from __future__ import annotations
 
@@ -19,21 +8,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-
-class Alerts(Protocol):
-    """Alerts the operator. Never on the message path: it neither raises nor waits."""
-
-    def alert(self, event: str, **facts: object) -> None:
-        """Report a fact in the past tense with its numbers; no message text, no secrets."""
-        ...
-
-
-class Clock(Protocol):
-    """What time it is."""
-
-    def now(self) -> datetime:
-        """The time, with its zone."""
-        ...
+# --- transactions: all writes happen, or none
 
 
 class Transaction(Protocol):
@@ -56,35 +31,29 @@ class Transactions(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ChoreLease:
-    """The right to do a chore, until it is done, or until its process has not renewed the lease in time."""
-
-    chore: str
-    slot: int
-    epoch: int
-    """How often the chore was taken; a lease with a higher epoch ends this one."""
+# --- the time, as a port, so that tests can move it
 
 
-class Chores(Protocol):
-    """Chores by name. Time is divided into numbered slots, and a chore is done once in each. If no process ran, it is done late, and once
-    for all slots that were missed. Leases use the store's clock. Fails closed: while the store is down, no chore begins."""
+class Clock(Protocol):
+    """What time it is."""
 
-    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it."""
+    def now(self) -> datetime:
+        """The time, with its zone."""
         ...
 
-    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
-        """Renew the lease; False if another process has taken the chore."""
+
+# --- alerts: facts that the operator should look at now
+
+
+class Alerts(Protocol):
+    """Alerts the operator. Never on the message path: it neither raises nor waits."""
+
+    def alert(self, event: str, **facts: object) -> None:
+        """Report a fact in the past tense with its numbers; no message text, no secrets."""
         ...
 
-    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
-        """Note that the chore is done in its slot. A call with an old lease changes nothing."""
-        ...
 
-    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
-        """Give the chore back undone; after the pause any process may take it again. A call with an old lease changes nothing."""
-        ...
+# --- jobs that outlive the process that deferred them
 
 
 class JobQueue(Protocol):
@@ -131,4 +100,38 @@ class JobHandlers(Protocol):
 
     async def memory(self, turn_id: UUID) -> None:
         """Learn from the message of a turn."""
+        ...
+
+
+# --- chores: work by the clock, done by one of all processes, once in each time slot
+
+
+@dataclass(frozen=True, slots=True)
+class ChoreLease:
+    """The right to do a chore, until it is done, or until its process has not renewed the lease in time."""
+
+    chore: str
+    slot: int
+    epoch: int
+    """How often the chore was taken; a lease with a higher epoch ends this one."""
+
+
+class Chores(Protocol):
+    """Chores by name. Time is divided into numbered slots, and a chore is done once in each. If no process ran, it is done late, and once
+    for all slots that were missed. Leases use the store's clock. Fails closed: while the store is down, no chore begins."""
+
+    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
+        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it."""
+        ...
+
+    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
+        """Renew the lease; False if another process has taken the chore."""
+        ...
+
+    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
+        """Note that the chore is done in its slot. A call with an old lease changes nothing."""
+        ...
+
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+        """Give the chore back undone; after the pause any process may take it again. A call with an old lease changes nothing."""
         ...

@@ -1,17 +1,4 @@
-"""What is remembered of a conversation: its session, its graph, its history, client chats, and the record of every turn.
-
-A session is the part of a conversation between two long silences, recorded in one message graph.
-
-Stored message graphs: what each model was shown, sealed, each message once.
-
-The hot copy of a session's last messages, so that a turn need not read the graph.
-
-Chats of completions clients. If a client names no chat, its chat is found again by the responses that were sampled in it.
-
-The journal: what a turn did, step by step. It records paid and outward effects, so that a turn that runs again does not repeat them.
-
-One row per answered turn: its user, its session, and how the answer was made.
-"""
+"""What is remembered of a conversation: its session, the graph and the hot history of that session, and the record of every turn."""
 
 from __future__ import annotations
 
@@ -30,146 +17,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
 
-
-class Interactions(Protocol):
-    """The log of answered turns. Fails closed, as part of the turn's last transaction."""
-
-    async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
-        """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeating it adds nothing. No message text."""
-        ...
-
-
-class EffectProgress(StrEnum):
-    """How far an effect got, as far as the journal knows."""
-
-    NEW = "new"
-    """Never tried before; it is noted as started now."""
-    STARTED = "started"
-    """An earlier attempt started it and did not note how it ended: it may have happened."""
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One effect of a turn as the journal knows it."""
-
-    progress: EffectProgress
-    request: bytes
-    """The request prepared before the first try; a later try uses it unchanged."""
-    result: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEvent:
-    """One entry of the journal, for reading."""
-
-    step: str
-    index: int
-    type: str
-    attempt: int
-    started_at: datetime
-    done_at: datetime | None
-    facts: Mapping[str, Any]
-    """Numbers and names, never message text."""
-
-
-class Journal(Protocol):
-    """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
-
-    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
-        ...
-
-    async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
-        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt."""
-        ...
-
-    async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
-        """Whether an effect has ended, in any attempt."""
-        ...
-
-    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Add events that are no effects, each with a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
-        ...
-
-    async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
-        """Add an event to a turn that has ended: memory_saved. No change for an unknown turn."""
-        ...
-
-    async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        """Return what is known of an effect, for callers outside of the turn; None for an effect that never began. Raises UserErased."""
-        ...
-
-    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        """Return the events of a turn in the order in which they were noted."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GraphEntry:
-    """One message to append. With `is_sampled`, a model sampled it in exactly the context before it."""
-
-    message: Mapping[str, Any]
-    is_sampled: bool = False
-    call: CallRecord | None = None
-    """How it was sampled; implies `is_sampled`."""
-    sample_id: str | None = None
-    """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
-    keep_reasoning: KeepReasoning = "none"
-    """Which earlier reasoning the model was shown when it sampled this."""
-    ephemeral: str | None = None
-    """The text that the model was shown beside the list when it sampled this: the soul. Makes no version."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """The state of a list after messages were appended."""
-
-    head: str
-    nodes: tuple[str, ...] = ()
-    """The ids of the messages that were appended, in their order; the last one is the head."""
-    contexts: tuple[str, ...] = ()
-    """For each sample among them, in their order, the id of the context in which it was sampled: exactly what was sent."""
-
-    @classmethod
-    def to(cls, graph: MessageGraph, count: int) -> Self:
-        """Return the result after the last `count` messages of a graph were appended."""
-        history, before = history_of(graph), len(graph) - count
-        place = history.place_of(history.live)
-        nodes = tuple(history.id_of(place, at).hex() for at in range(before + 1, len(graph) + 1))
-        slots = sorted((at, samples[-1]) for at, samples in history.slots().items() if at >= before)
-        return cls(graph.head, nodes, tuple(sent_id(history.id_of(place, at), sample.overlay) for at, sample in slots))
-
-
-class Graphs(Protocol):
-    """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
-
-    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
-        """Append to the current list and return its new state. The cost depends on what is appended, not on the length of the list.
-
-        Works as MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again. Raises
-        StaleHead if `head` is not the stored list's head any more, NotFound, UserErased, and SampleConflict if a sample id is known with
-        other content; then nothing is written."""
-        ...
-
-    async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
-        """Remove the first `count` messages from the list, as a compaction, then append, and return the new state. Raises as `append` does.
-
-        Responses that were sampled with those messages keep their context in a version of their own."""
-        ...
-
-    async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        """Return the whole graph. Raises NotFound, UserErased if its key is gone, and DataDamaged."""
-        ...
-
-    async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
-        """Store all changes of a graph that was loaded when the stored head was `head`: edits, versions, samples, annotations, erasures.
-
-        Return the new head; the same graph can then be changed and saved again. Writes what changed, each message once; content that no
-        version has any more is removed. Raises StaleHead if the graph was written in between, even if the head is the same again; then
-        nothing is written. A graph whose transaction rolled back is stale too: load it again. Raises ValueError for a graph that was
-        not loaded from this session: a copy of a loaded graph can be saved, a graph read from JSON cannot."""
-        ...
+# --- sessions: the part of a conversation between two long silences, recorded in one message graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +118,79 @@ class Sessions(Protocol):
         ...
 
 
+# --- stored message graphs: what each model was shown, sealed, each message once
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """One message to append. With `is_sampled`, a model sampled it in exactly the context before it."""
+
+    message: Mapping[str, Any]
+    is_sampled: bool = False
+    call: CallRecord | None = None
+    """How it was sampled; implies `is_sampled`."""
+    sample_id: str | None = None
+    """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
+    keep_reasoning: KeepReasoning = "none"
+    """Which earlier reasoning the model was shown when it sampled this."""
+    ephemeral: str | None = None
+    """The text that the model was shown beside the list when it sampled this: the soul. Makes no version."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The state of a list after messages were appended."""
+
+    head: str
+    nodes: tuple[str, ...] = ()
+    """The ids of the messages that were appended, in their order; the last one is the head."""
+    contexts: tuple[str, ...] = ()
+    """For each sample among them, in their order, the id of the context in which it was sampled: exactly what was sent."""
+
+    @classmethod
+    def to(cls, graph: MessageGraph, count: int) -> Self:
+        """Return the result after the last `count` messages of a graph were appended."""
+        history, before = history_of(graph), len(graph) - count
+        place = history.place_of(history.live)
+        nodes = tuple(history.id_of(place, at).hex() for at in range(before + 1, len(graph) + 1))
+        slots = sorted((at, samples[-1]) for at, samples in history.slots().items() if at >= before)
+        return cls(graph.head, nodes, tuple(sent_id(history.id_of(place, at), sample.overlay) for at, sample in slots))
+
+
+class Graphs(Protocol):
+    """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
+
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
+        """Append to the current list and return its new state. The cost depends on what is appended, not on the length of the list.
+
+        Works as MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again. Raises
+        StaleHead if `head` is not the stored list's head any more, NotFound, UserErased, and SampleConflict if a sample id is known with
+        other content; then nothing is written."""
+        ...
+
+    async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
+        """Remove the first `count` messages from the list, as a compaction, then append, and return the new state. Raises as `append` does.
+
+        Responses that were sampled with those messages keep their context in a version of their own."""
+        ...
+
+    async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
+        """Return the whole graph. Raises NotFound, UserErased if its key is gone, and DataDamaged."""
+        ...
+
+    async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
+        """Store all changes of a graph that was loaded when the stored head was `head`: edits, versions, samples, annotations, erasures.
+
+        Return the new head; the same graph can then be changed and saved again. Writes what changed, each message once; content that no
+        version has any more is removed. Raises StaleHead if the graph was written in between, even if the head is the same again; then
+        nothing is written. A graph whose transaction rolled back is stale too: load it again. Raises ValueError for a graph that was
+        not loaded from this session: a copy of a loaded graph can be saved, a graph read from JSON cannot."""
+        ...
+
+
+# --- the hot copy of a session's last messages, so that a turn need not read the graph
+
+
 @dataclass(frozen=True, slots=True)
 class RecentHistory:
     """The last messages of a session's current list, oldest first, and the head they lead to."""
@@ -302,6 +223,9 @@ class Histories(Protocol):
     async def drop(self, session_ids: Sequence[UUID]) -> None:
         """Delete the hot copies of sessions. Never raises: a copy that cannot be deleted now stays sealed, and expires."""
         ...
+
+
+# --- chats of completions clients: a chat that the client does not name is found again by the responses that were sampled in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,4 +303,86 @@ class ClientChats(Protocol):
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, fingerprint: ChatFingerprint) -> None:
         """Store the fingerprint of a response. `head` is the head of the list that ends with the response; None if the list does not."""
+        ...
+
+
+# --- the journal: what a turn did, step by step
+#
+# It records paid and outward effects, so that a turn that runs again does not repeat them.
+
+
+class EffectProgress(StrEnum):
+    """How far an effect got, as far as the journal knows."""
+
+    NEW = "new"
+    """Never tried before; it is noted as started now."""
+    STARTED = "started"
+    """An earlier attempt started it and did not note how it ended: it may have happened."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect of a turn as the journal knows it."""
+
+    progress: EffectProgress
+    request: bytes
+    """The request prepared before the first try; a later try uses it unchanged."""
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """One entry of the journal, for reading."""
+
+    step: str
+    index: int
+    type: str
+    attempt: int
+    started_at: datetime
+    done_at: datetime | None
+    facts: Mapping[str, Any]
+    """Numbers and names, never message text."""
+
+
+class Journal(Protocol):
+    """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
+
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
+        ...
+
+    async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
+        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt."""
+        ...
+
+    async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
+        """Whether an effect has ended, in any attempt."""
+        ...
+
+    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add events that are no effects, each with a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
+        ...
+
+    async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        """Add an event to a turn that has ended: memory_saved. No change for an unknown turn."""
+        ...
+
+    async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        """Return what is known of an effect, for callers outside of the turn; None for an effect that never began. Raises UserErased."""
+        ...
+
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
+        """Return the events of a turn in the order in which they were noted."""
+        ...
+
+
+# --- one row per answered turn: its user, its session, and how the answer was made
+
+
+class Interactions(Protocol):
+    """The log of answered turns. Fails closed, as part of the turn's last transaction."""
+
+    async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
+        """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeating it adds nothing. No message text."""
         ...

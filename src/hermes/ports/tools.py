@@ -1,12 +1,4 @@
-"""Tools that a model may call, and images that users send.
-
-Tools: what a model can do for the user, how a tool call ends, and how Hermes keeps an effect from happening twice.
-
-A model's tool call is a request. Hermes checks it, limits its arguments, and runs it at most once per turn and place in the turn. A call
-that costs money or orders something is first only offered, under a code that the user's next message can confirm.
-
-Pictures that come with messages: how they are fetched safely, and what a model is shown of them.
-"""
+"""Pictures that users send, and tools that a model may call."""
 
 from __future__ import annotations
 
@@ -21,6 +13,8 @@ from hermes.ports.channels import PlatformClient, PlatformRequest, PlatformRespo
 from hermes.ports.errors import PortError
 from hermes.ports.runtime import Transaction
 from hermes.turn import MessageEvent
+
+# --- pictures that come with messages: how they are fetched safely, and what a model is shown of them
 
 
 class ImageIntent(StrEnum):
@@ -107,6 +101,12 @@ class Images(Protocol):
 
         Another kind of file (a voice message, a document) with words is an ImagePrompt without parts; without words it is unreadable."""
         ...
+
+
+# --- tools: what a model can do for the user, how a tool call ends, and how Hermes keeps an effect from happening twice
+#
+# A model's tool call is a request. Hermes checks it, limits its arguments, and runs it at most once per turn and place in the turn. A call
+# that costs money or orders something is first only offered, under a code that the user's next message can confirm.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,4 @@
-"""Who writes and who answers: users, the API keys of programs, and agents.
-
-Users, the channels that they write from, and the key that seals their messages.
-
-API keys, and idempotency keys, with which a repeated request is answered once.
-
-Agents, the adapter that each agent answers through, and every change of it.
-
-An adapter is a model of the catalogue by its logical name (`claude-sonnet`, `claude_local`, `scripted`). The agent's pointer to its adapter
-is a row, so that every process follows it. It moves by compare-and-set on an epoch, so that of two moves at the same time one is refused.
-Every move adds an event in the same transaction.
-"""
+"""Who writes and who answers: users with their channels and the key that seals their messages, the API keys of programs, and agents."""
 
 from __future__ import annotations
 
@@ -25,186 +14,7 @@ from hermes.ports.errors import PortError
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
 
-DEFAULT_AGENT = "hermes"
-"""The agent that answers where no other agent was chosen. It always exists."""
-
-
-class Tone(StrEnum):
-    """How an agent speaks."""
-
-    CHILL = "chill"
-    FRIENDLY = "friendly"
-    PROFESSIONAL = "professional"
-    HYPE = "hype"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """A named answerer of messages, with its tone, its model and its accounts."""
-
-    name: str
-    tone: Tone = Tone.FRIENDLY
-    role: str = ""
-    tier: str | None = None
-    """The tier it answers with; None: the tier of the user who asks."""
-    adapter: str | None = None
-    """The model it answers through; None: the tier's own chain."""
-    cwd: str | None = None
-    """The folder of its adapter, for adapters that work in a folder."""
-    epoch: int = 0
-    """How often its adapter or folder was changed."""
-    accounts: tuple[str, ...] = ()
-    """The accounts it answers on, in alphabetical order."""
-
-
-class FleetEventKind(StrEnum):
-    """How a swap of adapters ended."""
-
-    ADAPTER_SWAPPED = "adapter_swapped"
-    ADAPTER_ROLLED_BACK = "adapter_rolled_back"
-    ADAPTER_REFUSED = "adapter_refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapReason:
-    """Why a pointer moves, or stays. Two with the same id are the same change."""
-
-    kind: FleetEventKind
-    by: str
-    reason: str = ""
-    checks: Sequence[BackendFinding] = ()
-    """What the health check of the new adapter found."""
-    id: UUID = field(default_factory=uuid4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEvent:
-    """One line of the fleet's history."""
-
-    id: UUID
-    agent: str
-    kind: FleetEventKind
-    old: str | None
-    """The adapter before; None: the tier's own chain."""
-    new: str | None
-    """The adapter after; for a refused swap, the adapter that was asked for."""
-    reason: str
-    by: str
-    checks: Sequence[BackendFinding]
-    epoch: int
-    """The agent's epoch afterwards."""
-    at: datetime
-
-
-class AgentChanged(PortError):
-    """This agent was pointed at another adapter meanwhile; nothing was changed."""
-
-
-class Agents(Protocol):
-    """Agents and their adapters. Fails closed; a running process answers by the pointers that it read last."""
-
-    async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
-        """Create an agent, and let it answer on its accounts in place of the agents that answered there.
-
-        Returns the agent of that name and whether it is new; an agent that exists stays as it is, accounts included."""
-        ...
-
-    async def get(self, tx: Transaction, name: str) -> Agent:
-        """Return an agent; raise NotFound."""
-        ...
-
-    async def list(self, tx: Transaction) -> Sequence[Agent]:
-        """Return all agents, by name."""
-        ...
-
-    async def point(
-        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
-    ) -> Agent:
-        """Move an agent's pointer and add the event; return the agent after the move.
-
-        Raises NotFound, and AgentChanged if the epoch is not `expected_epoch`. Repeating it changes nothing and returns the same."""
-        ...
-
-    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
-        """Add an event without moving the pointer: `adapter` was asked for and is not in place. It was refused, or rolled back after
-        another swap had moved the pointer. Raises NotFound. Repeating it changes nothing."""
-        ...
-
-    async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
-        """Return the events of one agent, or of all agents, the newest first."""
-        ...
-
-
-KEY_SCOPES = ("messages", "completions", "users")
-"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """A key as it is stored: everything but the secret."""
-
-    id: UUID
-    name: str
-    account: str
-    prefix: str
-    """The first characters, by which the operator recognises it."""
-    tier: str | None
-    """The tier of its callers: which models and how many tokens they get. None: the tier of the settings."""
-    trains: bool
-    """Whether messages sent with it may be used for training."""
-    scopes: Sequence[str] | None
-    """Which of KEY_SCOPES it has; None: all."""
-    channels: Sequence[str] | None
-    """The conversations that it may write to and read; None: all of its account."""
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-
-
-class ApiKeys(Protocol):
-    """API keys, stored hashed. Fails closed."""
-
-    async def create(
-        self,
-        tx: Transaction,
-        name: str,
-        account: str,
-        *,
-        tier: str | None = None,
-        trains: bool = False,
-        scopes: Sequence[str] | None = None,
-        channels: Sequence[str] | None = None,
-    ) -> tuple[ApiKey, str]:
-        """Create a key; the second value is the secret, which is returned only this once."""
-        ...
-
-    async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
-        """Return the keys with these secrets, by secret, without unknown and revoked ones.
-
-        Notes that they were used, except for keys that another transaction has locked: it does not wait for a lock."""
-        ...
-
-    async def list(self, tx: Transaction) -> Sequence[ApiKey]:
-        """Return all keys, the newest first."""
-        ...
-
-    async def revoke(self, tx: Transaction, identifier: str) -> ApiKey:
-        """Revoke a key by id, name or prefix; raise NotFound if none or several match. Repeating it changes nothing."""
-        ...
-
-
-class IdempotencyKeys(Protocol):
-    """The values of `Idempotency-Key`: for 24 h and per API key, the same value with the same body gives the same turn. Fails closed."""
-
-    async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:
-        """Tie an idempotency key to a turn, and return the turn that it is tied to: this one, or the one of the first request.
-
-        Raises IdempotencyKeyReused if the first request had another digest."""
-        ...
-
-    async def clean(self, tx: Transaction) -> int:
-        """Delete the idempotency keys that are older than 24 h (a setting); return how many."""
-        ...
+# --- users
 
 
 class UserState(StrEnum):
@@ -394,4 +204,194 @@ class Users(Protocol):
 
         Their key, their credits and the data of other accounts stay; so do bookings, meals and orders, which do not name an account. The
         user is held in this account, as by `hold`. Repeating it changes nothing."""
+        ...
+
+
+# --- API keys, and idempotency keys, with which a repeated request is answered once
+
+KEY_SCOPES = ("messages", "completions", "users")
+"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored: everything but the secret."""
+
+    id: UUID
+    name: str
+    account: str
+    prefix: str
+    """The first characters, by which the operator recognises it."""
+    tier: str | None
+    """The tier of its callers: which models and how many tokens they get. None: the tier of the settings."""
+    trains: bool
+    """Whether messages sent with it may be used for training."""
+    scopes: Sequence[str] | None
+    """Which of KEY_SCOPES it has; None: all."""
+    channels: Sequence[str] | None
+    """The conversations that it may write to and read; None: all of its account."""
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class ApiKeys(Protocol):
+    """API keys, stored hashed. Fails closed."""
+
+    async def create(
+        self,
+        tx: Transaction,
+        name: str,
+        account: str,
+        *,
+        tier: str | None = None,
+        trains: bool = False,
+        scopes: Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Create a key; the second value is the secret, which is returned only this once."""
+        ...
+
+    async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
+        """Return the keys with these secrets, by secret, without unknown and revoked ones.
+
+        Notes that they were used, except for keys that another transaction has locked: it does not wait for a lock."""
+        ...
+
+    async def list(self, tx: Transaction) -> Sequence[ApiKey]:
+        """Return all keys, the newest first."""
+        ...
+
+    async def revoke(self, tx: Transaction, identifier: str) -> ApiKey:
+        """Revoke a key by id, name or prefix; raise NotFound if none or several match. Repeating it changes nothing."""
+        ...
+
+
+class IdempotencyKeys(Protocol):
+    """The values of `Idempotency-Key`: for 24 h and per API key, the same value with the same body gives the same turn. Fails closed."""
+
+    async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:
+        """Tie an idempotency key to a turn, and return the turn that it is tied to: this one, or the one of the first request.
+
+        Raises IdempotencyKeyReused if the first request had another digest."""
+        ...
+
+    async def clean(self, tx: Transaction) -> int:
+        """Delete the idempotency keys that are older than 24 h (a setting); return how many."""
+        ...
+
+
+# --- agents, the adapter that each agent answers through, and every change of it
+#
+# An adapter is a model of the catalogue by its logical name (`claude-sonnet`, `claude_local`, `scripted`). The agent's pointer to its
+# adapter is a row, so that every process follows it. It moves by compare-and-set on an epoch, so that of two moves at the same time one is
+# refused. Every move adds an event in the same transaction.
+
+DEFAULT_AGENT = "hermes"
+"""The agent that answers where no other agent was chosen. It always exists."""
+
+
+class Tone(StrEnum):
+    """How an agent speaks."""
+
+    CHILL = "chill"
+    FRIENDLY = "friendly"
+    PROFESSIONAL = "professional"
+    HYPE = "hype"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A named answerer of messages, with its tone, its model and its accounts."""
+
+    name: str
+    tone: Tone = Tone.FRIENDLY
+    role: str = ""
+    tier: str | None = None
+    """The tier it answers with; None: the tier of the user who asks."""
+    adapter: str | None = None
+    """The model it answers through; None: the tier's own chain."""
+    cwd: str | None = None
+    """The folder of its adapter, for adapters that work in a folder."""
+    epoch: int = 0
+    """How often its adapter or folder was changed."""
+    accounts: tuple[str, ...] = ()
+    """The accounts it answers on, in alphabetical order."""
+
+
+class FleetEventKind(StrEnum):
+    """How a swap of adapters ended."""
+
+    ADAPTER_SWAPPED = "adapter_swapped"
+    ADAPTER_ROLLED_BACK = "adapter_rolled_back"
+    ADAPTER_REFUSED = "adapter_refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapReason:
+    """Why a pointer moves, or stays. Two with the same id are the same change."""
+
+    kind: FleetEventKind
+    by: str
+    reason: str = ""
+    checks: Sequence[BackendFinding] = ()
+    """What the health check of the new adapter found."""
+    id: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEvent:
+    """One line of the fleet's history."""
+
+    id: UUID
+    agent: str
+    kind: FleetEventKind
+    old: str | None
+    """The adapter before; None: the tier's own chain."""
+    new: str | None
+    """The adapter after; for a refused swap, the adapter that was asked for."""
+    reason: str
+    by: str
+    checks: Sequence[BackendFinding]
+    epoch: int
+    """The agent's epoch afterwards."""
+    at: datetime
+
+
+class AgentChanged(PortError):
+    """This agent was pointed at another adapter meanwhile; nothing was changed."""
+
+
+class Agents(Protocol):
+    """Agents and their adapters. Fails closed; a running process answers by the pointers that it read last."""
+
+    async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
+        """Create an agent, and let it answer on its accounts in place of the agents that answered there.
+
+        Returns the agent of that name and whether it is new; an agent that exists stays as it is, accounts included."""
+        ...
+
+    async def get(self, tx: Transaction, name: str) -> Agent:
+        """Return an agent; raise NotFound."""
+        ...
+
+    async def list(self, tx: Transaction) -> Sequence[Agent]:
+        """Return all agents, by name."""
+        ...
+
+    async def point(
+        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
+    ) -> Agent:
+        """Move an agent's pointer and add the event; return the agent after the move.
+
+        Raises NotFound, and AgentChanged if the epoch is not `expected_epoch`. Repeating it changes nothing and returns the same."""
+        ...
+
+    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
+        """Add an event without moving the pointer: `adapter` was asked for and is not in place. It was refused, or rolled back after
+        another swap had moved the pointer. Raises NotFound. Repeating it changes nothing."""
+        ...
+
+    async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
+        """Return the events of one agent, or of all agents, the newest first."""
         ...

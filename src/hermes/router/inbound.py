@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from hermes.ports.channels import Channel, DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
-from hermes.ports.models import WebhookMeter
+from hermes.ports.models import PlatformMeter
 from hermes.ports.users import UserState
 from hermes.router.feedback import Feedback
 from hermes.router.intake import Intake
@@ -36,7 +36,7 @@ class InboundRouter:
     intake: Intake
     delivery_updates: DeliveryUpdates
     feedback: Feedback
-    meter: WebhookMeter
+    meter: PlatformMeter
 
     async def route(self, channel: Channel, events: Sequence[InboundEvent], *, newcomer: UserState) -> int:
         """Handle all events; return the number of new messages. Raises InboxFull and StoreUnavailable; then the platform sends it again.

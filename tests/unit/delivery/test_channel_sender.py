@@ -74,6 +74,9 @@ class House:
         assert 0 < seconds <= 10.0, "nobody sleeps for longer in a worker"
         self.now += seconds
 
+    def count_ignored(self, platform: str, reason: str) -> None:
+        raise AssertionError("a sender ignores no webhook")
+
     def count_send(self, platform: str, outcome: str) -> None:
         self.counted.append((platform, outcome))
 

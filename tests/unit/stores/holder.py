@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hermes.stores import embedded
-from hermes.stores.embedded.errors import EmbeddedError
+from hermes.stores.embedded.home import EmbeddedError
 
 
 def hold(home: Path, uid: int | None) -> int:

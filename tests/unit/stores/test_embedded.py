@@ -22,11 +22,9 @@ import pytest
 import redis
 
 from hermes.stores import embedded
-from hermes.stores.embedded.binaries import find_binaries, first_executable
-from hermes.stores.embedded.errors import HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
-from hermes.stores.embedded.home import home_at, make_home
+from hermes.stores.embedded.home import HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed, home_at, make_home
 from hermes.stores.embedded.launcher import ALL_STOPPED
-from hermes.stores.embedded.server_user import ServerUser, choose_server_user
+from hermes.stores.embedded.programs import ServerUser, choose_server_user, find_binaries, first_executable
 
 HOLDER = Path(__file__).with_name("holder.py")
 PATIENCE_S = 30

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.stores import seal
 from hermes.stores.seal import (
     DataKeyMissing,
     DataKeys,
@@ -466,7 +465,7 @@ def test_no_error_shows_a_key_or_a_plaintext_and_no_frame_of_ours_that_it_passed
         with pytest.raises(SealError) as caught:
             deed()
         told = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
-        ours = [frame.locals for frame in told.stack if "/seal/" in frame.filename]
+        ours = [frame.locals for frame in told.stack if frame.filename.endswith("/stores/seal.py")]
         shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r} {ours}"
         assert ours
         assert [secret for secret in secrets if secret in shown] == []
@@ -484,11 +483,6 @@ def test_an_error_has_its_docstring_as_default_message(kind: type[SealError]) ->
 def test_an_error_reaches_another_process_whole(error: SealError) -> None:
     twin = pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
     assert (type(twin), str(twin), vars(twin)) == (type(error), str(error), vars(error))
-
-
-def test_the_room_shows_what_it_promises() -> None:
-    assert seal.__all__ == sorted(seal.__all__)
-    assert all(getattr(seal, name).__doc__ for name in seal.__all__)
 
 
 # --- known answers: stored data depends on every byte of these. A change here loses what was sealed before it.

@@ -6,8 +6,7 @@
 
 Processes of the same home share the servers; the last process to leave stops them. Knows nothing about schemas, settings or async."""
 
-from hermes.stores.embedded.errors import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
-from hermes.stores.embedded.home import StoreUrls
+from hermes.stores.embedded.home import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed, StoreUrls
 from hermes.stores.embedded.launcher import ServerLease, ServerStatus, run_servers, start, status, stop
 
 __all__ = [

@@ -3,7 +3,6 @@
 Call `local_embeddings`, or make an `ApiEmbeddings`. This package never downloads anything."""
 
 from hermes.stores.embeddings.api import ApiEmbeddings
-from hermes.stores.embeddings.hashing import HashedEmbeddings
-from hermes.stores.embeddings.local import local_embeddings
+from hermes.stores.embeddings.local import HashedEmbeddings, local_embeddings
 
 __all__ = ["ApiEmbeddings", "HashedEmbeddings", "local_embeddings"]

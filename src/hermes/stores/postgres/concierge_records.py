@@ -18,9 +18,9 @@ from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
 from hermes.stores.postgres.concierge_catalogue import fetch_rows as fetch_catalogue_rows
 from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.journal import add_with_new_code
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
-from hermes.stores.postgres.tool_effects import add_with_new_code
 from hermes.stores.seal import SealBroken
 from hermes.tools.vocabulary import fold
 

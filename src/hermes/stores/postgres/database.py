@@ -1,21 +1,24 @@
-"""The pool of connections and the transactions on it. The only place where psycopg's errors become errors of the ports."""
+"""The pool of connections, the transactions on it, and how a query's rows are read. The only place where psycopg's errors become errors of
+the ports."""
 
 from __future__ import annotations
 
 import selectors
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, kwargs_row, scalar_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
 
 Connection = psycopg.AsyncConnection[TupleRow]
+Row = TypeVar("Row")
+NO_VALUES: Mapping[str, Any] = {}
 
 # Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: the caller may try again.
 POSTGRES_ERRORS = (
@@ -114,6 +117,31 @@ def connection_of(tx: Transaction) -> Connection:
     if not isinstance(tx, psycopg.AsyncConnection):
         raise TypeError(f"expected a transaction of this database, got {type(tx).__name__}")
     return tx
+
+
+async def execute(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> int:
+    """Run a query; return how many rows it changed, returned or locked."""
+    return (await connection_of(tx).execute(query, values)).rowcount
+
+
+async def fetch_rows(tx: Transaction, row: Callable[..., Row], query: bytes, values: Mapping[str, Any] = NO_VALUES) -> list[Row]:
+    """The rows of a query. `row` is a class or a function that takes every column by its name."""
+    return await (await connection_of(tx).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchall()
+
+
+async def fetch_row(tx: Transaction, row: Callable[..., Row], query: bytes, values: Mapping[str, Any] = NO_VALUES) -> Row | None:
+    """As `fetch_rows`, the first row only; None without rows."""
+    return await (await connection_of(tx).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchone()
+
+
+async def fetch_values(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> list[Any]:
+    """The first column of every row."""
+    return await (await connection_of(tx).cursor(row_factory=scalar_row).execute(query, values)).fetchall()
+
+
+async def fetch_value(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> Any:
+    """The first column of the first row; None without rows."""
+    return await (await connection_of(tx).cursor(row_factory=scalar_row).execute(query, values)).fetchone()
 
 
 @contextmanager

@@ -288,8 +288,9 @@ def is_append(splices: Sequence[Splice], length: int, new: Sequence[Node]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class GraphRows:
-    """All rows of one session, in the order in which the query `load` selects them. None means no rows."""
+    """All rows of one session, as the query `load` names them. None means no rows."""
 
+    user_id: UUID
     seed: bytes
     live: int
     mark: UUID

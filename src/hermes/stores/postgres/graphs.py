@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from psycopg.rows import class_row
+
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import connection_of, execute, fetch_row, fetch_value
 from hermes.stores.postgres.graph_rows import (
     GraphChanges,
     GraphRows,
@@ -46,9 +48,9 @@ class PostgresGraphs:
             done = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
             if done is not None:
                 return done
-        user_id, before = await lock_session(tx, session_id, head)
-        self._keyring.note_owner(session_id, user_id)
-        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        before = await lock_session(tx, session_id, head)
+        self._keyring.note_owner(session_id, before.user_id)
+        cipher = SessionCipher(await self._keyring.of(tx, before.user_id), session_id)
         if not entries:
             return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: the graph decides what append means, not this store.
@@ -63,9 +65,9 @@ class PostgresGraphs:
         history = history_of(graph)
         chats = 0
         if any(node.chat is not None for node in history.nodes):
-            [[chats]] = await (await connection_of(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
+            chats = await fetch_value(tx, SQL["count_chats"], {"session_id": session_id})
         changes = append_changes(history, before.length, chats, cipher)
-        await write_changes(tx, session_id, changes, GraphStatus(graph.head, before.length + len(graph), before.live, uuid4()))
+        await write_changes(tx, session_id, changes, before._replace(head=graph.head, length=before.length + len(graph), mark=uuid4()))
         return AppendResult.to(graph, len(graph))
 
     async def _append_at_once(
@@ -74,7 +76,7 @@ class PostgresGraphs:
         """Append in one statement. None if that is impossible: the head has changed, a sample is known, or a chat is attached."""
         graph = continue_graph(head, 0)
         row = append_row(session_id, head, graph, entries, keys)
-        if row is None or await (await connection_of(tx).execute(APPEND, row)).fetchone() is None:
+        if row is None or not await execute(tx, APPEND, row):
             return None
         return AppendResult.to(graph, len(graph))
 
@@ -87,13 +89,13 @@ class PostgresGraphs:
         return AppendResult.to(whole, len(entries))
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        row = await (await connection_of(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
-        if row is None:
+        cursor = connection_of(tx).cursor(binary=True, row_factory=class_row(GraphRows))
+        rows = await (await cursor.execute(SQL["load"], {"session_id": session_id})).fetchone()
+        if rows is None:
             raise NotFound(f"there is no session {session_id}")
-        user_id, *rows = row
-        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, rows.user_id), session_id)
         try:
-            return graph_from(GraphRows(*rows), session_id, cipher)
+            return graph_from(rows, session_id, cipher)
         except SealBroken as error:
             raise DataDamaged(str(error)) from error
 
@@ -102,19 +104,19 @@ class PostgresGraphs:
         saved = history.base
         if not isinstance(saved, SavedGraph) or saved.session_id != session_id:
             raise ValueError(f"only a graph that was loaded from session {session_id}, or a copy of one, can be saved in it")
-        user_id, before = await lock_session(tx, session_id, head)
+        before = await lock_session(tx, session_id, head)
         if before.mark != saved.mark:
             raise StaleHead
-        cipher = SessionCipher(await self._keyring.of(tx, user_id), session_id)
+        cipher = SessionCipher(await self._keyring.of(tx, before.user_id), session_id)
         mark = uuid4()
         with history.lock:
             is_rewritten = needs_full_rewrite(history, saved)
             changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, cipher, mark)
-            status = GraphStatus(graph.head, len(graph), history.live, mark)
+            status = GraphStatus(before.user_id, graph.head, len(graph), history.live, mark)
         if changes.is_empty and not is_rewritten:
             return status.head
         if is_rewritten:
-            await connection_of(tx).execute(SQL["drop_all"], {"session_id": session_id})
+            await execute(tx, SQL["drop_all"], {"session_id": session_id})
         await write_changes(tx, session_id, changes, status)
         history.base = now_saved
         return status.head
@@ -150,24 +152,23 @@ def append_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequen
 
 
 class GraphStatus(NamedTuple):
-    """The columns of a session that change with its graph."""
+    """The columns of a session that change with its graph, and its user, who stays."""
 
+    user_id: UUID
     head: str
     length: int
     live: int
     mark: UUID
 
 
-async def lock_session(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, GraphStatus]:
-    """Lock a session; return the id of its user, and its status. Raises StaleHead if its head is another one."""
-    row = await (await connection_of(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
-    if row is None:
+async def lock_session(tx: Transaction, session_id: UUID, head: str) -> GraphStatus:
+    """Lock a session and return its status. Raises StaleHead if its head is another one."""
+    status = await fetch_row(tx, GraphStatus, SQL["lock"], {"session_id": session_id})
+    if status is None:
         raise NotFound(f"there is no session {session_id}")
-    user_id, *rest = row
-    status = GraphStatus(*rest)
     if status.head != head:
         raise StaleHead
-    return user_id, status
+    return status
 
 
 def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
@@ -196,15 +197,14 @@ async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence
     names = [sample_name(call.sample_id, cipher) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
     if not names:
         return False
-    [[known]] = await (await connection_of(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()
-    return bool(known)
+    return bool(await fetch_value(tx, SQL["known_samples"], {"session_id": session_id, "names": names}))
 
 
 async def write_changes(tx: Transaction, session_id: UUID, changes: GraphChanges, status: GraphStatus) -> None:
     """Write the changes and the new status of the graph in one round trip."""
     async with connection_of(tx).pipeline():
         for query, values in (*statements(changes), ("move_session", status._asdict())):
-            await connection_of(tx).execute(SQL[query], {"session_id": session_id, **values})
+            await execute(tx, SQL[query], {"session_id": session_id, **values})
 
 
 def statements(changes: GraphChanges) -> list[tuple[str, dict[str, Any]]]:

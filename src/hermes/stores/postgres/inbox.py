@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -16,7 +16,7 @@ from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin,
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.router.join_messages import join_messages
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken, SealError
@@ -48,112 +48,142 @@ class PostgresInbox:
             return first
         if is_full:
             raise InboxFull
-        numbered = await (await connection_of(tx).execute(SQL["next_number"], row)).fetchone()
-        assert numbered is not None  # noqa: S101  # an upsert returns its row
-        row["conversation_id"], row["seq"] = numbered
+        [place] = await fetch_rows(tx, ConversationPlace, SQL["next_number"], row)
+        row |= place._asdict()
         keys = await self._keyring.of(tx, user.id)
         row["envelope"] = keys.seal(seal_label(turn_id), encode_envelope(envelope))
-        if await (await connection_of(tx).execute(SQL["add"], row)).fetchone() is None:
+        if not await execute(tx, SQL["add"], row):
             # The platform sent the event twice at once, and the other copy was committed while this one waited for the conversation.
             first, _ = await self._find_first(tx, row)
             assert first is not None  # noqa: S101  # its row was the conflict
             return first
-        return AcceptedMessage(turn_id, row["conversation_id"], row["seq"], is_new=True)
+        return AcceptedMessage(turn_id, place.conversation_id, place.seq, is_new=True)
 
     async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
-        row = await (await connection_of(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
+        row = await fetch_row(tx, ClaimRow, SQL["claim"], {"turn_id": turn_id})
         if row is None:
             return None
-        # `recent` is the number of messages that the user sent in the last minute, for the limit on floods.
-        conversation_id, user_id, seq, epoch, attempt, age_s, recent, is_shared, *sealed = row
         try:
-            envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
+            envelope = row.open(await self._keyring.of(tx, row.user_id))
         except (UserErased, SealError) as error:
-            is_damaged = isinstance(error, SealBroken)
-            return UnreadableMessage(turn_id, attempt, age_s, str(error), is_erased=isinstance(error, UserErased), is_damaged=is_damaged)
-        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, mark_shared(envelope, is_shared=is_shared), age_s, recent)
+            is_erased, is_damaged = isinstance(error, UserErased), isinstance(error, SealBroken)
+            return UnreadableMessage(turn_id, row.attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
+        return Claim(turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt, envelope, row.age_s, row.recent)
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         """Return the messages after the claimed one that were never attempted; those that cannot be opened are left out."""
         values = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
-        found = [
-            await self._read_message(tx, row) for row in await (await connection_of(tx).execute(SQL["waiting_behind"], values)).fetchall()
-        ]
+        found = [await self._read(tx, row) for row in await fetch_rows(tx, MessageRow, SQL["waiting_behind"], values)]
         return [message for message in found if message is not None]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
-        await connection_of(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [message.turn_id for message in others]})
+        await execute(tx, SQL["join"], {"turn_id": claim.turn_id, "turns": [message.turn_id for message in others]})
         return replace(claim, envelope=join_messages([claim.envelope, *(message.envelope for message in others)]))
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         """Take one attempt off the count, unless the turn has ended or a newer claim was made."""
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        await connection_of(tx).execute(SQL["uncount_attempt"], row)
+        await execute(tx, SQL["uncount_attempt"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
         """Lock the conversation's row until the transaction ends. Raises ClaimLost if its epoch is newer than the claim."""
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        if await (await connection_of(tx).execute(SQL["hold"], row)).fetchone() is None:
+        if not await execute(tx, SQL["hold"], row):
             raise ClaimLost
 
     async def finish(self, tx: Transaction, claim: Claim) -> None:
-        await connection_of(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
+        await execute(tx, SQL["finish"], {"turn_id": claim.turn_id})
 
     async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
         """Give the message up: it stays in the inbox as `dead`, with the reason."""
-        await connection_of(tx).execute(SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
+        await execute(tx, SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
 
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
-        await connection_of(tx).execute(SQL["bury"], {"turn_id": turn_id, "reason": reason})
+        await execute(tx, SQL["bury"], {"turn_id": turn_id, "reason": reason})
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
-        row = await (await connection_of(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
-        return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
+        return await fetch_row(tx, read_origin, SQL["origin"], {"turn_id": turn_id})
 
     async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
-        row = await (await connection_of(tx).execute(SQL["message_of"], {"turn_id": turn_id})).fetchone()
-        return None if row is None else await self._read_message(tx, row)
+        return await self._read(tx, await fetch_row(tx, MessageRow, SQL["message_of"], {"turn_id": turn_id}))
 
     async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        row = await (await connection_of(tx).execute(SQL["last_private"], {"user_id": user_id, "account": account})).fetchone()
-        return None if row is None else await self._read_message(tx, row)
+        where = {"user_id": user_id, "account": account}
+        return await self._read(tx, await fetch_row(tx, MessageRow, SQL["last_private"], where))
 
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
-        row = await (await connection_of(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
-        return None if row is None else await self._read_message(tx, row)
+        where = {"account": account, "platform": platform}
+        return await self._read(tx, await fetch_row(tx, MessageRow, SQL["newest"], where))
 
-    async def _read_message(self, tx: Transaction, row: Any) -> InboxMessage | None:
-        turn_id, conversation_id, user_id, received_at, is_shared, *sealed = row
-        try:
-            envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
-        except (UserErased, SealError) as error:
-            log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
+    async def _read(self, tx: Transaction, row: MessageRow | None) -> InboxMessage | None:
+        if row is None:
             return None
-        return InboxMessage(turn_id, conversation_id, user_id, mark_shared(envelope, is_shared=is_shared), received_at)
+        try:
+            envelope = row.open(await self._keyring.of(tx, row.user_id))
+        except (UserErased, SealError) as error:
+            log.info("message_not_opened", turn_id=str(row.turn_id), error=type(error).__name__)
+            return None
+        return InboxMessage(row.turn_id, row.conversation_id, row.user_id, envelope, row.received_at)
 
     async def waiting(self, tx: Transaction) -> int:
         """Count the messages of all accounts whose turn has not ended."""
-        row = await (await connection_of(tx).execute(SQL["waiting"])).fetchone()
-        return int(row[0]) if row else 0
+        return int(await fetch_value(tx, SQL["waiting"]))
 
     async def _find_first(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
         """The accepted message of this event if the event came before, and whether the account's inbox is full."""
-        found = await (await connection_of(tx).execute(SQL["first_delivery"], {**row, "cap": self._cap})).fetchone()
-        assert found is not None  # noqa: S101  # the query always gives one row
-        turn_id, conversation_id, seq, is_full = found
-        return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
+        [first] = await fetch_rows(tx, read_first_delivery, SQL["first_delivery"], {**row, "cap": self._cap})
+        return first
 
 
-def open_envelope(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
-    """The envelope of a turn, together with the messages that were joined to it. Raises SealError."""
-    parts = zip([turn_id, *(turns or ())], [sealed, *(others or ())], strict=True)
-    return join_messages([decode_envelope(keys.open(seal_label(part), body)) for part, body in parts])
+class ConversationPlace(NamedTuple):
+    """The next place in a conversation."""
+
+    conversation_id: UUID
+    seq: int
 
 
-def mark_shared(envelope: Envelope, *, is_shared: bool) -> Envelope:
-    """The envelope, marked as shared if its conversation is shared now: it may have become shared since the message came."""
-    return replace(envelope, is_shared=envelope.is_shared or is_shared)
+@dataclass(slots=True, kw_only=True)
+class SealedMessage:
+    """A message as it is stored, together with the messages that were joined to it."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    user_id: UUID
+    is_shared: bool
+    """Of its conversation, now."""
+    envelope: bytes
+    joined_turns: Sequence[UUID] | None = None
+    joined_envelopes: Sequence[bytes] | None = None
+
+    def open(self, keys: DataKeys) -> Envelope:
+        """The envelope of the turn, marked as shared if its conversation has become shared since. Raises SealError."""
+        parts = zip([self.turn_id, *(self.joined_turns or ())], [self.envelope, *(self.joined_envelopes or ())], strict=True)
+        envelope = join_messages([decode_envelope(keys.open(seal_label(part), body)) for part, body in parts])
+        return replace(envelope, is_shared=envelope.is_shared or self.is_shared)
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageRow(SealedMessage):
+    received_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimRow(SealedMessage):
+    seq: int
+    epoch: int
+    attempt: int
+    age_s: float
+    recent: int
+    """How many messages the user sent in the last minute, for the limit on floods."""
+
+
+def read_first_delivery(*, turn_id: UUID | None, conversation_id: UUID, seq: int, is_full: bool) -> tuple[AcceptedMessage | None, bool]:
+    return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
+
+
+def read_origin(*, platform: str, **columns: Any) -> TurnOrigin:
+    return TurnOrigin(platform=Platform(platform), **columns)
 
 
 ENVELOPE_FIELDS = frozenset(Envelope.__dataclass_fields__)

@@ -1,4 +1,5 @@
-"""Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused.
+"""Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused. And
+chores, work by the clock, with a lease row for each.
 
 This module adds what Procrastinate does not do. The jobs of a killed worker go to another worker. A worker that was paused and wakes up
 does not end a job that now belongs to another worker. The next job of a conversation starts when the job before it ends, not at the next
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import procrastinate
@@ -23,14 +24,14 @@ from procrastinate.job_context import JobContext
 from procrastinate.worker import Worker
 
 from hermes.ports.errors import ClaimLost, StoreUnavailable
-from hermes.ports.runtime import JobHandlers, Transaction
-from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of
+from hermes.ports.runtime import ChoreLease, JobHandlers, Transaction
+from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
 log = structlog.get_logger()
 
-SQL = load_queries("job_queue")
+SQL, CHORES = load_queries("job_queue"), load_queries("chores")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 MAX_WAIT_S = 30.0
 STOP_REPEAT_S = 1.0
@@ -87,7 +88,7 @@ class PostgresJobQueue:
 
     async def _defer_one(self, tx: Transaction, conversation_id: UUID, task: str, *, queueing_lock: str, **options: Any) -> None:
         """Defer a job, unless a job with the same `queueing_lock` waits already."""
-        if await (await connection_of(tx).execute(SQL["is_waiting"], {"queueing_lock": queueing_lock})).fetchone() is not None:
+        if await execute(tx, SQL["is_waiting"], {"queueing_lock": queueing_lock}):
             return
         configured = self._app.configure_task(task, queueing_lock=queueing_lock, connection=connection_of(tx), **options)
         try:
@@ -99,7 +100,7 @@ class PostgresJobQueue:
 
     async def waiting(self, tx: Transaction) -> dict[str, int]:
         """The number of waiting jobs by queue."""
-        return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await connection_of(tx).execute(SQL["waiting"])).fetchall())}
+        return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await fetch_rows(tx, QueueLength, SQL["waiting"]))}
 
     async def run(self, handlers: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Run jobs until cancelled; then take no new job, and give the running jobs `drain_s` to end.
@@ -166,7 +167,7 @@ class PostgresJobQueue:
                 await asyncio.sleep(options.heartbeat_s)
                 with suppress(StoreUnavailable):
                     async with self._database.begin() as tx:
-                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(running_jobs.workers)})
+                        await execute(tx, SQL["beat"], {"workers": sorted(running_jobs.workers)})
                 stop_if_cancelled()
 
         beating = asyncio.create_task(beat(), name="work beat")
@@ -178,18 +179,31 @@ class PostgresJobQueue:
     async def sweep(self, running_jobs: RunningJobs, options: WorkerOptions) -> None:
         """Free the jobs of dead workers for other workers, and defer a job for every message that has none."""
         async with self._database.begin() as tx:
-            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(running_jobs.workers)})).fetchall()
-            orphans = running_jobs.orphans({row[0] for row in doing})
+            orphans = running_jobs.orphans({*await fetch_values(tx, SQL["doing"], {"workers": sorted(running_jobs.workers)})})
             limits = {"stalled_after_s": options.stalled_after_s, "orphans": orphans}
-            freed = [row[0] for row in await (await connection_of(tx).execute(SQL["sweep"], limits)).fetchall()]
+            freed = await execute(tx, SQL["sweep"], limits)
         async with self._database.begin() as tx:
-            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": options.lost_after_s})).fetchall()
-            for turn_id, conversation_id in lost:
-                await self.defer_turn(tx, turn_id, conversation_id)
+            lost = await fetch_rows(tx, LostTurn, SQL["lost_turns"], {"older_than_s": options.lost_after_s})
+            for turn in lost:
+                await self.defer_turn(tx, turn.turn_id, turn.conversation_id)
         if freed:
-            log.warning("stalled_jobs_freed", jobs=len(freed), orphans=len(orphans))
+            log.warning("stalled_jobs_freed", jobs=freed, orphans=len(orphans))
         if lost:
             log.warning("lost_turns_deferred", turns=len(lost))
+
+
+class QueueLength(NamedTuple):
+    """How many jobs of a queue wait."""
+
+    queue_name: str
+    jobs: int
+
+
+class LostTurn(NamedTuple):
+    """A message that waits without a job."""
+
+    turn_id: UUID
+    conversation_id: UUID
 
 
 @asynccontextmanager
@@ -329,3 +343,27 @@ class RunningJobs:
         found = sorted(idle & self._suspects)
         self._suspects = idle
         return found
+
+
+# --- chores
+
+
+class PostgresChores:
+    """The port Chores."""
+
+    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
+        epoch: int | None = await fetch_value(tx, CHORES["take"], {"name": chore, "slot": slot, "lease_s": lease_s})
+        return None if epoch is None else ChoreLease(chore, slot, epoch)
+
+    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
+        return await execute(tx, CHORES["keep"], {**lease_columns(lease), "lease_s": lease_s}) > 0
+
+    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
+        await execute(tx, CHORES["end"], lease_columns(lease))
+
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+        await execute(tx, CHORES["give_back"], {**lease_columns(lease), "pause_s": pause_s})
+
+
+def lease_columns(lease: ChoreLease) -> dict[str, Any]:
+    return {"name": lease.chore, "slot": lease.slot, "epoch": lease.epoch}

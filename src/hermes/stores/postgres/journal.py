@@ -1,9 +1,13 @@
-"""The journal on PostgreSQL: effects by turn, step and index; requests and results sealed."""
+"""What turns did, on PostgreSQL: the journal of their effects and events, the effects of their tools, and the log of answered turns.
+
+Requests, results and terms are sealed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -12,11 +16,16 @@ from hermes.ports.errors import ClaimLost, NotFound
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import Effect, EffectProgress, JournalEvent
-from hermes.stores.postgres.database import connection_of
+from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
+from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_values
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
+from hermes.stores.seal import DataKeys
 
-SQL = load_queries("journal")
+SQL, TOOL_EFFECTS = load_queries("journal"), load_queries("tool_effects")
+CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Without letters and digits that look alike, so that a user can read a code and type it correctly."""
+CODE_LENGTH = 6
 EFFECT = "effect"
 EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
 """The event name that a reader of the journal sees for an effect of this step."""
@@ -32,63 +41,69 @@ class PostgresJournal:
         keys = await self._keyring.of(tx, claim.user_id)
         row = {**effect_key(claim, step, index), "conversation_id": claim.conversation_id, "epoch": claim.epoch, "attempt": claim.attempt}
         row["request"] = keys.seal(seal_label(claim.turn_id, step, index, "request"), request)
-        if await (await connection_of(tx).execute(SQL["begin"], row)).fetchone() is not None:
+        if await execute(tx, SQL["begin"], row):
             return Effect(EffectProgress.NEW, request, None)
-        known = await (await connection_of(tx).execute(SQL["known"], row)).fetchone()
+        known = await fetch_row(tx, EffectRow, SQL["known"], row)
         if known is None:
             raise ClaimLost  # nothing was inserted and no row was in conflict: the claim's epoch is no longer the newest
-        sealed_request, sealed_result = known
-        first_request = keys.open(seal_label(claim.turn_id, step, index, "request"), sealed_request)
-        if sealed_result is None:
-            # A worker that has lost its claim must not repeat an effect that its successor may be running now.
-            await self._hold(tx, claim)
-            return Effect(EffectProgress.STARTED, first_request, None)
-        return Effect(EffectProgress.DONE, first_request, keys.open(seal_label(claim.turn_id, step, index, "result"), sealed_result))
+        effect = known.open(keys, claim.turn_id, step, index)
+        # A worker that has lost its claim must not repeat an effect that its successor may be running now.
+        if effect.progress is EffectProgress.STARTED and not await execute(tx, SQL["hold"], row):
+            raise ClaimLost
+        return effect
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
         keys = await self._keyring.of(tx, claim.user_id)
         row = {**effect_key(claim, step, index), "facts": Jsonb(dict(facts))}
         row["result"] = keys.seal(seal_label(claim.turn_id, step, index, "result"), result)
-        if await (await connection_of(tx).execute(SQL["finish"], row)).fetchone() is not None:
+        if await execute(tx, SQL["finish"], row):
             return result
-        known = await (await connection_of(tx).execute(SQL["known"], row)).fetchone()
-        if known is None:
+        known = await fetch_row(tx, EffectRow, SQL["known"], row)
+        if known is None or known.result is None:
             raise NotFound(f"{step}[{index}] was never begun")
-        return keys.open(seal_label(claim.turn_id, step, index, "result"), known[1])
+        return keys.open(seal_label(claim.turn_id, step, index, "result"), known.result)
 
     async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
-        known = await (await connection_of(tx).execute(SQL["known"], effect_key(claim, step, index))).fetchone()
-        return known is not None and known[1] is not None
+        known = await fetch_row(tx, EffectRow, SQL["known"], effect_key(claim, step, index))
+        return known is not None and known.result is not None
 
     async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         types, facts = [type_ for type_, _ in events], [Jsonb(dict(fields)) for _, fields in events]
-        await connection_of(tx).execute(SQL["note"], {"turn_id": claim.turn_id, "attempt": claim.attempt, "types": types, "facts": facts})
+        await execute(tx, SQL["note"], {"turn_id": claim.turn_id, "attempt": claim.attempt, "types": types, "facts": facts})
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
-        await connection_of(tx).execute(SQL["add"], {"turn_id": turn_id, "type": type_, "facts": Jsonb(dict(facts))})
+        await execute(tx, SQL["add"], {"turn_id": turn_id, "type": type_, "facts": Jsonb(dict(facts))})
 
     async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        row = await (await connection_of(tx).execute(SQL["effect"], {"turn_id": turn_id, "step": step, "index": index})).fetchone()
-        if row is None:
+        known = await fetch_row(tx, read_owned_effect, SQL["effect"], {"turn_id": turn_id, "step": step, "index": index})
+        if known is None:
             return None
-        user_id, request, result = row
-        keys = await self._keyring.of(tx, user_id)
-        opened = keys.open(seal_label(turn_id, step, index, "request"), request)
-        if result is None:
-            return Effect(EffectProgress.STARTED, opened, None)
-        return Effect(EffectProgress.DONE, opened, keys.open(seal_label(turn_id, step, index, "result"), result))
+        user_id, row = known
+        return row.open(await self._keyring.of(tx, user_id), turn_id, step, index)
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        rows = await (await connection_of(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()
-        return [
-            JournalEvent(step, index, EFFECT_NAMES.get(step, EFFECT) if type_ == EFFECT else type_, *rest)
-            for step, index, type_, *rest in rows
-        ]
+        return await fetch_rows(tx, read_journal_event, SQL["read"], {"turn_id": turn_id})
 
-    async def _hold(self, tx: Transaction, claim: Claim) -> None:
-        row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        if await (await connection_of(tx).execute(SQL["hold"], row)).fetchone() is None:
-            raise ClaimLost
+
+class EffectRow(NamedTuple):
+    """An effect as it is stored."""
+
+    request: bytes
+    result: bytes | None
+
+    def open(self, keys: DataKeys, turn_id: UUID, step: str, index: int) -> Effect:
+        request = keys.open(seal_label(turn_id, step, index, "request"), self.request)
+        if self.result is None:
+            return Effect(EffectProgress.STARTED, request, None)
+        return Effect(EffectProgress.DONE, request, keys.open(seal_label(turn_id, step, index, "result"), self.result))
+
+
+def read_owned_effect(*, user_id: UUID, **columns: Any) -> tuple[UUID, EffectRow]:
+    return user_id, EffectRow(**columns)
+
+
+def read_journal_event(*, step: str, type: str, **columns: Any) -> JournalEvent:  # noqa: A002  # the column's name
+    return JournalEvent(step=step, type=EFFECT_NAMES.get(step, EFFECT) if type == EFFECT else type, **columns)
 
 
 def effect_key(claim: Claim, step: str, index: int) -> dict[str, Any]:
@@ -97,3 +112,91 @@ def effect_key(claim: Claim, step: str, index: int) -> dict[str, Any]:
 
 def seal_label(turn_id: UUID, step: str, index: int, part: str) -> str:
     return f"journal/{turn_id}/{step}/{index}/{part}"
+
+
+class PostgresInteractions:
+    """The port Interactions."""
+
+    async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
+        row = {"turn_id": claim.turn_id, "account": claim.envelope.account, "user_id": claim.user_id, "session_id": session_id}
+        await execute(tx, SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})
+
+
+# --- effects and offers of tools
+
+
+class PostgresEffectRecords:
+    """The port EffectRecords. The primary key makes a second `begin` of one effect wait for the first one's transaction, and then find
+    its row."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
+        keys = await self._keyring.of(tx, user.user_id)
+        row = {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "tool": name}
+        if await execute(tx, TOOL_EFFECTS["begin"], row):
+            return EffectRecord(is_new=True, text=None)
+        known: list[bytes | None] = await fetch_values(tx, TOOL_EFFECTS["known"], row)
+        if not known:
+            raise NotFound(f"turn {user.turn_id} belongs to another user")
+        return EffectRecord(is_new=False, text=None if known[0] is None else keys.open(tool_label(user, index), known[0]).decode())
+
+    async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
+        keys = await self._keyring.of(tx, user.user_id)
+        sealed = keys.seal(tool_label(user, index), text.encode("utf-8", "replace"))
+        await execute(tx, TOOL_EFFECTS["finish"], {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "result": sealed})
+
+
+class PostgresOffers:
+    """The port Offers. `take` holds the row of the offer until the transaction ends, so an offer is taken once."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
+        keys = await self._keyring.of(tx, user.user_id)
+
+        async def add(code: str) -> bool:
+            terms = keys.seal(f"offers/{code}", json.dumps(dict(pending.terms)).encode())
+            row = {"user_id": user.user_id, "code": code, "turn_id": user.turn_id, "tool": pending.tool, "terms": terms}
+            return await execute(tx, TOOL_EFFECTS["put"], {**row, "now": user.now, "valid_s": valid_s}) > 0
+
+        return await add_with_new_code(add)
+
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
+        row = {"user_id": user.user_id, "code": code.strip().upper(), "turn_id": user.turn_id, "now": user.now}
+        found = await fetch_row(tx, OfferRow, TOOL_EFFECTS["find"], row)
+        if found is None or found.tool != tool:
+            raise NotFound(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
+        if found.is_same_turn:
+            raise NotFound(f"the user has not answered offer {code} yet; ask them, and wait for their next message")
+        if found.is_taken:
+            raise NotFound(f"offer {code} was carried out before; do not repeat it")
+        if found.is_old:
+            raise NotFound(f"offer {code} is too old; make a new one by calling {tool} without a code")
+        await execute(tx, TOOL_EFFECTS["take"], row)
+        keys = await self._keyring.of(tx, user.user_id)
+        return PendingOffer(tool, json.loads(keys.open(f"offers/{row['code']}", found.terms)))
+
+
+class OfferRow(NamedTuple):
+    """An offer as it is stored, seen from the turn that takes it."""
+
+    tool: str
+    terms: bytes
+    is_same_turn: bool
+    is_taken: bool
+    is_old: bool
+
+
+def tool_label(user: ToolUser, index: int) -> str:
+    return f"tools/{user.turn_id}/{index}"
+
+
+async def add_with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
+    """Add a row under a code that this user has not had. Of 700 million codes the first try is free, unless a user has very many."""
+    while True:
+        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+        if await add(code):
+            return code

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from typing import NamedTuple
 from uuid import UUID
 
 from hermes.ports.errors import UserErased
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import execute, fetch_rows, fetch_values
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, MasterKeys, WrappedKey, new_data_key
 
@@ -29,7 +30,7 @@ class Keyring:
         """Give a user a data key. A user who has a key gets a newer generation, which seals from now on."""
         wrapped = self._masters.wrap(new_data_key(), user_id)
         self._known.pop(user_id, None)
-        await connection_of(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
+        await execute(tx, SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
 
     def known(self, user_id: UUID) -> DataKeys | None:
         """A user's keys if they are cached."""
@@ -41,11 +42,11 @@ class Keyring:
         known = self.known(user_id)
         if known is not None:
             return known
-        rows = await (await connection_of(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
+        rows = await fetch_rows(tx, StoredKey, SQL["keys_of"], {"user_id": user_id})
         if not rows:
             self._known.pop(user_id, None)
             raise UserErased
-        keys = DataKeys({generation: self._masters.unwrap(WrappedKey(master, blob), user_id) for generation, master, blob in rows})
+        keys = DataKeys({row.generation: self._masters.unwrap(row.key, user_id) for row in rows})
         if self._is_discarded(user_id):
             return keys  # the deletion is not committed yet: return the keys, but do not cache them
         self._known[user_id] = (time.monotonic(), keys)
@@ -76,7 +77,7 @@ class Keyring:
         self._discarded = {known: since for known, since in self._discarded.items() if now - since < self._keep_s}
         self._discarded[user_id] = now
         self._known.pop(user_id, None)
-        await connection_of(tx).execute(SQL["discard_keys"], {"user_id": user_id})
+        await execute(tx, SQL["discard_keys"], {"user_id": user_id})
 
     def _is_discarded(self, user_id: UUID) -> bool:
         since = self._discarded.get(user_id)
@@ -84,15 +85,26 @@ class Keyring:
 
     async def missing_masters(self, tx: Transaction) -> list[str]:
         """The names of master keys that wrap data keys in this database and are not configured."""
-        rows = await (await connection_of(tx).execute(SQL["masters"])).fetchall()
-        return [master for (master,) in rows if master not in self._masters.names]
+        return [master for master in await fetch_values(tx, SQL["masters"]) if master not in self._masters.names]
 
     async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
         """Wrap up to `limit` data keys of older master keys with the current one; return how many. Ids and sealed rows do not change."""
-        current = self._masters.current
-        rows = await (await connection_of(tx).execute(SQL["wrapped_otherwise"], {"master": current, "limit": limit})).fetchall()
-        for user_id, generation, master, blob in rows:
-            fresh = self._masters.wrap(self._masters.unwrap(WrappedKey(master, blob), user_id), user_id)
-            row = {"user_id": user_id, "generation": generation, "master": fresh.master, "wrapped": fresh.blob}
-            await connection_of(tx).execute(SQL["rewrap"], row)
+        rows = await fetch_rows(tx, StoredKey, SQL["wrapped_otherwise"], {"master": self._masters.current, "limit": limit})
+        for row in rows:
+            fresh = self._masters.wrap(self._masters.unwrap(row.key, row.user_id), row.user_id)
+            columns = {"user_id": row.user_id, "generation": row.generation, "master": fresh.master, "wrapped": fresh.blob}
+            await execute(tx, SQL["rewrap"], columns)
         return len(rows)
+
+
+class StoredKey(NamedTuple):
+    """A row of data_keys."""
+
+    user_id: UUID
+    generation: int
+    master: str
+    wrapped: bytes
+
+    @property
+    def key(self) -> WrappedKey:
+        return WrappedKey(self.master, self.wrapped)

@@ -9,10 +9,11 @@ import asyncio
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
+from psycopg.rows import kwargs_row
 
 from hermes.ports.errors import DataDamaged, UserErased
 from hermes.ports.memories import (
@@ -32,7 +33,7 @@ from hermes.ports.memories import (
     UnembeddedFact,
 )
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import connection_of, execute, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.inbox import decode_envelope
 from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
@@ -55,11 +56,10 @@ class PostgresMemories:
         self._keyring = keyring
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
-        await connection_of(tx).execute(SQL["lock"], {"user_id": str(user_id)})
+        await execute(tx, SQL["lock"], {"user_id": str(user_id)})
 
     async def has_free(self, tx: Transaction, user_id: UUID) -> bool:
-        [[has]] = await (await connection_of(tx).execute(SQL["has_free"], {"user_id": user_id})).fetchall()
-        return bool(has)
+        return bool(await fetch_value(tx, SQL["has_free"], {"user_id": user_id}))
 
     async def structural(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         return await self._facts(tx, "structural", user_id, {"now": now})
@@ -77,12 +77,10 @@ class PostgresMemories:
         values = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
             values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
-        cursor = await connection_of(tx).execute(SQL["candidates"], values, binary=True)
+        cursor = await connection_of(tx).cursor(binary=True, row_factory=kwargs_row(read_candidate)).execute(SQL["candidates"], values)
         found: list[RecallCandidate] = []
         while rows := await cursor.fetchmany(ROWS_PER_FETCH):
-            found += [
-                RecallCandidate(id_, None if distance is None else 1 - distance, unpack_terms(packed)) for id_, distance, packed in rows
-            ]
+            found += rows
             if len(rows) == ROWS_PER_FETCH:
                 await asyncio.sleep(0)  # reading thousands of rows takes a while, and other tasks wait
         return RecallCandidates(unpack_terms(pack_terms(keys, user_id, terms)), found)
@@ -93,45 +91,42 @@ class PostgresMemories:
 
     async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[FactChange], *, now: datetime) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
-        await connection_of(tx).execute(SQL["expire"], {"user_id": user_id, "now": now})
+        await execute(tx, SQL["expire"], {"user_id": user_id, "now": now})
         added = []
         for change in changes:
             old = {"user_id": user_id, "ids": list(change.supersedes), "now": now}
             if change.supersedes:
-                await connection_of(tx).execute(SQL["supersede"], old)
+                await execute(tx, SQL["supersede"], old)
             if change.fact is None:
                 continue
             row = as_row(change.fact, keys, user_id)
-            if await (await connection_of(tx).execute(SQL["add"], {**row, "now": now})).fetchone() is None:
+            if not await execute(tx, SQL["add"], {**row, "now": now}):
                 continue
             if change.supersedes:
-                await connection_of(tx).execute(SQL["succeed"], {**old, "id": change.fact.id})
+                await execute(tx, SQL["succeed"], {**old, "id": change.fact.id})
             added.append(added_fact(change.fact, now))
         return added
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
-        return await (await connection_of(tx).execute(SQL["delete"], {"user_id": user_id, "id": fact_id})).fetchone() is not None
+        return await execute(tx, SQL["delete"], {"user_id": user_id, "id": fact_id}) > 0
 
     async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
-        rows = await (await connection_of(tx).execute(SQL["learnt_in"], {"user_id": user_id, "account": account})).fetchall()
-        return frozenset(fact_id for (fact_id,) in rows)
+        return frozenset(await fetch_values(tx, SQL["learnt_in"], {"user_id": user_id, "account": account}))
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:
-        row = await (await connection_of(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()
-        return int(row[0]) if row else 0
+        return int(await fetch_value(tx, SQL["erase"], {"user_id": user_id}))
 
     async def mark_forgotten(
         self, tx: Transaction, user_id: UUID, turn_id: UUID | None, marks: Sequence[tuple[str | None, Sequence[str]]]
     ) -> None:
         keys = await self._keyring.of(tx, user_id)
         row = {"user_id": user_id, "turn_id": turn_id}
-        await connection_of(tx).execute(SQL["delete_old_marks"], row)
+        await execute(tx, SQL["delete_old_marks"], row)
         for key, terms in marks:
-            await connection_of(tx).execute(SQL["mark"], {**row, "key": key, "terms": pack_terms(keys, user_id, terms)})
+            await execute(tx, SQL["mark"], {**row, "key": key, "terms": pack_terms(keys, user_id, terms)})
 
     async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
-        rows = await (await connection_of(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
-        return [ForgetMark(key, unpack_terms(packed), is_same_turn) for key, packed, is_same_turn in rows]
+        return await fetch_rows(tx, read_mark, SQL["marks"], {"user_id": user_id, "turn_id": turn_id})
 
     async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
         return unpack_terms(pack_terms(await self._keyring.of(tx, user_id), user_id, terms))
@@ -139,29 +134,29 @@ class PostgresMemories:
     async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[UnembeddedFact]:
         last = after or FIRST_ID
         while True:
-            rows = await (await connection_of(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
-            found = [each for row in rows if (each := await self._unembedded(tx, *row)) is not None]
+            rows = await fetch_rows(tx, FactValue, SQL["unembedded"], {"model": model, "after": last, "limit": limit})
+            found = [each for row in rows if (each := await self._unembedded(tx, row)) is not None]
             # Rows that cannot be opened are skipped: a page without one readable row is not the end.
             if found or len(rows) < limit:
                 return found
-            last = rows[-1][0]
+            last = rows[-1].id
 
-    async def _unembedded(self, tx: Transaction, fact_id: UUID, user_id: UUID, value: bytes) -> UnembeddedFact | None:
+    async def _unembedded(self, tx: Transaction, row: FactValue) -> UnembeddedFact | None:
         try:
-            [text] = open_texts(await self._keyring.of(tx, user_id), user_id, [(fact_id, value)])
+            [text] = open_texts(await self._keyring.of(tx, row.user_id), row.user_id, [(row.id, row.value)])
         except (UserErased, DataDamaged) as error:
-            log.warning("fact_not_opened", user_id=str(user_id), fact_id=str(fact_id), error=type(error).__name__)
+            log.warning("fact_not_opened", user_id=str(row.user_id), fact_id=str(row.id), error=type(error).__name__)
             return None
-        return UnembeddedFact(user_id, fact_id, text)
+        return UnembeddedFact(row.user_id, row.id, text)
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
-        await connection_of(tx).execute(SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
+        await execute(tx, SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
 
     async def _facts(self, tx: Transaction, query: str, user_id: UUID, values: dict[str, Any]) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
-        rows = await (await connection_of(tx).execute(SQL[query], {**values, "user_id": user_id})).fetchall()
-        texts = open_texts(keys, user_id, ((row[0], row[2]) for row in rows))
-        return [read_fact(row, text) for row, text in zip(rows, texts, strict=True)]
+        rows: list[dict[str, Any]] = await fetch_rows(tx, dict, SQL[query], {**values, "user_id": user_id})
+        texts = open_texts(keys, user_id, ((row["id"], row.pop("value")) for row in rows))
+        return [read_fact(text=text, **row) for row, text in zip(rows, texts, strict=True)]
 
 
 class PostgresDreams:
@@ -171,13 +166,12 @@ class PostgresDreams:
         self._keyring = keyring
 
     async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
-        rows = await (await connection_of(tx).execute(SQL["due"], {"depth": depth, "period": period, "limit": limit})).fetchall()
-        return [user_id for (user_id,) in rows]
+        return await fetch_values(tx, SQL["due"], {"depth": depth, "period": period, "limit": limit})
 
     async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
         keys = await self._keyring.of(tx, user_id)
         night = {"user_id": user_id, "depth": depth, "period": period}
-        if await (await connection_of(tx).execute(SQL["begin_night"], {**night, "now": now})).fetchone() is None:
+        if not await execute(tx, SQL["begin_night"], {**night, "now": now}):
             return False
         for dream in dreams:
             row = {
@@ -189,7 +183,7 @@ class PostgresDreams:
                 "review": dream.review,
                 "reason": dream.reason,
             }
-            await connection_of(tx).execute(SQL["add_dream"], {**night, **row})
+            await execute(tx, SQL["add_dream"], {**night, **row})
         return True
 
     async def newest(self, tx: Transaction, user_id: UUID, depth: DreamDepth) -> Sequence[Dream]:
@@ -199,17 +193,17 @@ class PostgresDreams:
         return await self._dreams(tx, "all_dreams", {"user_id": user_id})
 
     async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
-        await connection_of(tx).execute(SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
+        await execute(tx, SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
 
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
-        return await (await connection_of(tx).execute(SQL["review_dream"], row)).fetchone() is not None
+        return await execute(tx, SQL["review_dream"], row) > 0
 
     async def _dreams(self, tx: Transaction, query: str, values: dict[str, Any]) -> Sequence[Dream]:
         keys = await self._keyring.of(tx, values["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
-        texts = open_texts(keys, values["user_id"], ((row[0], row[3]) for row in rows))
-        return [read_dream(row, text) for row, text in zip(rows, texts, strict=True)]
+        rows: list[dict[str, Any]] = await fetch_rows(tx, dict, SQL[query], values)
+        texts = open_texts(keys, values["user_id"], ((row["id"], row.pop("value")) for row in rows))
+        return [read_dream(text=text, **row) for row, text in zip(rows, texts, strict=True)]
 
 
 class PostgresPastMessages:
@@ -227,12 +221,28 @@ class PostgresPastMessages:
 
     async def _messages(self, tx: Transaction, query: str, values: dict[str, Any]) -> list[PastMessage]:
         keys = await self._keyring.of(tx, values["user_id"])
-        rows = await (await connection_of(tx).execute(SQL[query], values)).fetchall()
+        rows = await fetch_rows(tx, PastRow, SQL[query], values)
         try:
-            texts = [decode_envelope(keys.open(inbox_label(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
+            texts = [decode_envelope(keys.open(inbox_label(row.turn_id), row.envelope)).event.text for row in rows]
         except SealError as error:
             raise DataDamaged from error
-        return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]
+        return [PastMessage(text, row.received_at) for text, row in zip(texts, rows, strict=True) if text.strip()]
+
+
+class FactValue(NamedTuple):
+    """The sealed text of a fact."""
+
+    id: UUID
+    user_id: UUID
+    value: bytes
+
+
+class PastRow(NamedTuple):
+    """An earlier message as the inbox has it."""
+
+    turn_id: UUID
+    envelope: bytes
+    received_at: datetime
 
 
 def seal_text(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:
@@ -309,33 +319,17 @@ def added_fact(fact: NewFact, now: datetime) -> Fact:
     )
 
 
-def read_fact(row: Any, text: str) -> Fact:
-    """Read a row of the fact columns, in the order in which every query here selects them."""
-    fact_id, key, _, origin, source_turn, confidence, valid_from, expires_at, superseded_at, superseded_by = row
-    return Fact(
-        id=fact_id,
-        text=text,
-        key=key,
-        origin=FactOrigin(origin),
-        source_turn=source_turn,
-        confidence=round(confidence, 6),  # stored as a float of four bytes
-        valid_from=valid_from,
-        expires_at=expires_at,
-        superseded_at=superseded_at,
-        superseded_by=superseded_by,
-    )
+def read_candidate(*, id: UUID, distance: float | None, terms: bytes | None) -> RecallCandidate:  # noqa: A002  # the column's name
+    return RecallCandidate(id, None if distance is None else 1 - distance, unpack_terms(terms))
 
 
-def read_dream(row: Any, text: str) -> Dream:
-    dream_id, kind, key, _, evidence, review, reason, depth, period = row
-    return Dream(
-        kind=DreamKind(kind),
-        text=text,
-        key=key,
-        evidence=tuple(evidence),
-        review=DreamReview(review),
-        reason=reason,
-        depth=DreamDepth(depth),
-        period=period,
-        id=dream_id,
-    )
+def read_mark(*, key: str | None, terms: bytes | None, is_same_turn: bool) -> ForgetMark:
+    return ForgetMark(key, unpack_terms(terms), is_same_turn)
+
+
+def read_fact(*, origin: str, confidence: float, **columns: Any) -> Fact:
+    return Fact(origin=FactOrigin(origin), confidence=round(confidence, 6), **columns)  # confidence is stored as a float of four bytes
+
+
+def read_dream(*, kind: str, evidence: Sequence[UUID], review: str, depth: str, **columns: Any) -> Dream:
+    return Dream(kind=DreamKind(kind), evidence=tuple(evidence), review=DreamReview(review), depth=DreamDepth(depth), **columns)

@@ -1,22 +1,43 @@
-"""Sessions of conversations on PostgreSQL."""
+"""Sessions of conversations on PostgreSQL: those of users who write to Hermes, and the chats of completions clients."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
+from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import Session, SessionQuery, UserNodes
-from hermes.stores.postgres.database import connection_of
+from hermes.ports.sessions import ChatFingerprint, ChatMatch, GraphEntry, Session, SessionQuery, UserNodes
+from hermes.stores.postgres.database import Database, execute, fetch_row, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
+from hermes.stores.postgres.graphs import SQL as GRAPHS
+from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.spending import CALLS, call_columns
+from hermes.stores.seal import DataKeys
 
-SQL = load_queries("sessions")
+SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
+FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
+"""As `look`, and locks the chat: no other transaction writes to it until this one ends."""
+ADD_REST = (
+    GRAPHS["append_rest"].removesuffix(b"select live from moved")
+    + CHATS["add_fingerprint"]
+    + b", called as ("
+    + CALLS["add"]
+    + b") select live from moved"
+)
+ADD = GRAPHS["append"] + ADD_REST
+ADD_FIRST = CHATS["add_first"] + ADD_REST
+"""A sample with all that belongs to it, in one statement: its messages, the sample itself, its fingerprint and its call."""
+DIGEST_BYTES = 16
 
 
 class PostgresSessions:
@@ -30,42 +51,41 @@ class PostgresSessions:
         if session is not None:
             return session
         where = {"conversation_id": conversation_id}
-        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], where)).fetchone()
+        conversation = await fetch_row(tx, ConversationOwner, SQL["lock_conversation"], where)
         if conversation is None:
             raise NotFound(f"there is no conversation {conversation_id}")
         # Another worker may have begun one while this one waited for the lock.
         session = await self.find_current(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
-        owner_id, account_id = conversation
+        owner_id = conversation.user_id
         try:
             keys = await self._keyring.of(tx, owner_id)
         except UserErased:
             owner_id, keys = user_id, await self._keyring.of(tx, user_id)
-            await connection_of(tx).execute(SQL["take_over"], {**where, "user_id": user_id})
-        row = await (await connection_of(tx).execute(SQL["newest"], where)).fetchone()
+            await execute(tx, SQL["take_over"], {**where, "user_id": user_id})
+        previous: UUID | None = await fetch_value(tx, SQL["newest"], where)
         seed, session_id = os.urandom(16).hex(), uuid4()
-        session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0, is_shared)
+        session = Session(session_id, conversation_id, owner_id, previous, root_id(seed).hex(), 0, is_shared)
         values = {
             "session_id": session_id,
-            "account_id": account_id,
+            "account_id": conversation.account_id,
             "conversation_id": conversation_id,
             "user_id": owner_id,
-            "previous": session.previous,
+            "previous": previous,
             "seed": SessionCipher(keys, session_id).seal(BodyKind.SEED, seed.encode()),
             "head": session.head,
             "is_shared": is_shared,
         }
-        await connection_of(tx).execute(SQL["add"], values)
+        await execute(tx, SQL["add"], values)
         self._keyring.note_owner(session_id, owner_id)
         return session
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         where = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
-        row = await (await connection_of(tx).execute(SQL["find_current"], where)).fetchone()
-        if row is None:
+        session = await fetch_row(tx, Session, SQL["find_current"], where)
+        if session is None:
             return None
-        session = Session(*row)
         try:
             await self._keyring.of(tx, session.user_id)
         except UserErased:
@@ -74,52 +94,214 @@ class PostgresSessions:
         return session
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
-        row = await (await connection_of(tx).execute(SQL["get"], {"session_id": session_id})).fetchone()
-        if row is None:
+        session = await fetch_row(tx, Session, SQL["get"], {"session_id": session_id})
+        if session is None:
             raise NotFound(f"there is no session {session_id}")
-        return Session(*row)
+        return session
 
     async def find(self, tx: Transaction, query: SessionQuery) -> Sequence[UUID]:
-        if query.account is not None:
-            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": query.account})).fetchone()
-            if known is None:
-                raise NotFound(f"there is no account {query.account!r}")
+        if query.account is not None and not await execute(tx, SQL["has_account"], {"account": query.account}):
+            raise NotFound(f"there is no account {query.account!r}")
         among = {session_id for name in query.names for session_id in await self._find_by_name(tx, name)}
         limits = {"among": list(among) if query.names else None, "since": query.since, "account": query.account}
-        return [session_id for (session_id,) in await (await connection_of(tx).execute(SQL["find"], limits)).fetchall()]
+        return await fetch_values(tx, SQL["find"], limits)
 
     async def _find_by_name(self, tx: Transaction, name: str) -> Sequence[UUID]:
         """The ids of the sessions that a name stands for. Raises NotFound if there is none."""
         as_id = None
         with suppress(ValueError):
             as_id = UUID(name)
-        rows = await (await connection_of(tx).execute(SQL["find_by_name"], {"name": name, "id": as_id})).fetchall()
-        if not rows:
+        found = await fetch_values(tx, SQL["find_by_name"], {"name": name, "id": as_id})
+        if not found:
             raise NotFound(f"there is no conversation or session {name!r}")
-        return [session_id for (session_id,) in rows]
+        return found
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
-        await connection_of(tx).execute(SQL["end_one"], {"session_id": session.id})
+        await execute(tx, SQL["end_one"], {"session_id": session.id})
         return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         # Locks sessions before their user, as the end of a turn does.
-        ended = await (await connection_of(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()
-        await connection_of(tx).execute(SQL["show_from_now"], {"user_id": user_id})
-        return [session_id for (session_id,) in ended]
+        ended = await fetch_values(tx, SQL["end"], {"user_id": user_id})
+        await execute(tx, SQL["show_from_now"], {"user_id": user_id})
+        return ended
 
     async def user_nodes(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
-        rows = await (await connection_of(tx).execute(SQL["user_nodes"], {"user_id": user_id, "account": account})).fetchall()
-        return [UserNodes(session_id, *map(frozenset, columns)) for session_id, *columns in rows]
+        return await fetch_rows(tx, read_user_nodes, SQL["user_nodes"], {"user_id": user_id, "account": account})
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
-        await connection_of(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
+        await execute(tx, SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
 
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
-        row = await (await connection_of(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()
-        if row is None:
+        consent = await fetch_row(tx, TrainingConsent, SQL["may_train"], {"session_id": session_id})
+        if consent is None:
             raise NotFound(f"there is no session {session_id}")
-        is_deleted, trains = row
-        if is_deleted:
+        if consent.is_deleted:
             raise UserErased
-        return bool(trains)
+        return consent.may_train
+
+
+class ConversationOwner(NamedTuple):
+    """The user whose key seals a conversation's sessions, and its account."""
+
+    user_id: UUID
+    account_id: str
+
+
+class TrainingConsent(NamedTuple):
+    """Whether a session's owner was deleted, and whether all of its users allow training."""
+
+    is_deleted: bool
+    may_train: bool
+
+
+def read_user_nodes(*, session_id: UUID, **names: Sequence[str]) -> UserNodes:
+    return UserNodes(session_id, **{kind: frozenset(found) for kind, found in names.items()})
+
+
+# --- chats of completions clients
+
+
+class PostgresClientChats:
+    """The port ClientChats. Digests are stored as HMACs under the user's key, so a reader of the database cannot test guesses."""
+
+    def __init__(self, database: Database, keyring: Keyring) -> None:
+        self._database, self._keyring = database, keyring
+
+    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
+        return await self._find(tx, FIND_AND_LOCK, user_id, marks)
+
+    async def look(self, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
+        async with self._database.once() as tx:
+            return await self._find(tx, CHATS["look"], user_id, marks)
+
+    async def add(
+        self, user_id: UUID, found: ChatMatch | None, entries: Sequence[GraphEntry], mark: ChatFingerprint | None, call: ModelCall
+    ) -> UUID | None:
+        async with self._database.once() as tx:
+            keys = await self._keyring.of(tx, user_id)
+            place = new_client_chat(keys) if found is None else found
+            row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
+            if row is None:
+                return None
+            fingerprint = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
+            owner = {"user_id": user_id, "account_id": call.account_id}
+            values = {**call_columns(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
+            if isinstance(place, NewClientChat):
+                values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
+            query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
+            is_written = await execute(tx, query, values) > 0
+        if is_written:
+            self._keyring.note_owner(place.session_id, user_id)
+        return place.session_id if is_written else None
+
+    async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
+        digester = make_digester(await self._keyring.of(tx, user_id))
+        if not marks:
+            return None
+        by_list = {digester(mark.shown): mark for mark in marks}
+        values = {"user_id": user_id, "shown": list(by_list), "echo": [digester(mark.echo) for mark in marks]}
+        row = await fetch_row(tx, RecognisedChat, query, values)
+        if row is None:
+            return None
+        self._keyring.note_owner(row.session_id, user_id)
+        mark = by_list.get(row.shown) if row.is_list and row.known_head == row.head else None
+        return match_chat(row.session_id, row.head, mark if mark and mark.length == row.length else None, row.whole, digester)
+
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
+        chat = await fetch_row(tx, ChatMatch, CHATS["get"], {"user_id": user_id, "session_id": session_id})
+        return None if chat is None else await self._match_at_head(tx, user_id, chat, marks)
+
+    async def find_or_begin(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
+        with suppress(ValueError):
+            if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
+                return by_id
+        channel_id = f"{user_id}/named/{name}"
+        values = {"account": account, "channel_id": channel_id}
+        await execute(tx, CHATS["lock_name"], values)  # so that of two first requests one begins the chat
+        chat = await fetch_row(tx, ChatMatch, CHATS["find_by_name"], values)
+        if chat is None:
+            return await self._begin(tx, account, user_id, uuid4(), channel_id)
+        return await self._match_at_head(tx, user_id, chat, marks)
+
+    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
+        session_id = uuid4()
+        return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
+
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
+        fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
+        await execute(tx, CHATS["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
+
+    async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        await execute(tx, CHATS["drop_empty"], {"user_id": user_id, "session_id": session_id})
+
+    async def _match_at_head(self, tx: Transaction, user_id: UUID, chat: ChatMatch, marks: Sequence[ChatFingerprint]) -> ChatMatch:
+        """The chat, and whether its current list is a list that the request shows."""
+        digester = make_digester(await self._keyring.of(tx, user_id))
+        by_list = {digester(mark.shown): mark for mark in marks}
+        if not by_list:
+            return chat
+        at = {"session_id": chat.session_id, "head": chat.head, "shown": list(by_list)}
+        matched = await fetch_row(tx, ShownList, CHATS["match_at_head"], at)
+        return chat if matched is None else match_chat(chat.session_id, chat.head, by_list[matched.shown], matched.whole, digester)
+
+    async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> ChatMatch:
+        begun = new_client_chat(await self._keyring.of(tx, user_id), session_id)
+        row = {"account": account, "channel_id": channel_id, "user_id": user_id, **begun._asdict()}
+        await execute(tx, CHATS["begin"], row)
+        self._keyring.note_owner(session_id, user_id)
+        return ChatMatch(session_id, begun.head, is_new=True)
+
+
+class RecognisedChat(NamedTuple):
+    """A chat, and the newest of its fingerprints that is in the request: of a list, or only of a response."""
+
+    session_id: UUID
+    head: str
+    known_head: str | None
+    length: int
+    shown: bytes
+    whole: bytes
+    is_list: bool
+
+
+class ShownList(NamedTuple):
+    """The digests of a chat's current list, without and with its reasoning."""
+
+    shown: bytes
+    whole: bytes
+
+
+class NewClientChat(NamedTuple):
+    """A chat that does not exist yet: its id, its sealed seed, and the head of its empty list."""
+
+    session_id: UUID
+    seed: bytes
+    head: str
+
+
+def new_client_chat(keys: DataKeys, session_id: UUID | None = None) -> NewClientChat:
+    session_id, seed = session_id or uuid4(), os.urandom(16).hex()
+    return NewClientChat(session_id, SessionCipher(keys, session_id).seal(BodyKind.SEED, seed.encode()), root_id(seed).hex())
+
+
+NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b""}
+
+
+def fingerprint_columns(mark: ChatFingerprint, digester: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """The columns of a fingerprint."""
+    return {"length": mark.length, "shown": digester(mark.shown), "whole": digester(mark.whole), "echo": digester(mark.echo)}
+
+
+def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
+    """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
+    return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
+
+
+def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:
+    """The chat, with the fingerprint up to which the client shows its list exactly: with all of its reasoning, or with none."""
+    if mark is None:
+        return ChatMatch(session_id, head)
+    if mark.whole == mark.shown:
+        return ChatMatch(session_id, head, mark, hides_reasoning=digester(mark.shown) != whole)
+    return ChatMatch(session_id, head, mark, has_reasoning=True) if digester(mark.whole) == whole else ChatMatch(session_id, head)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.turn import Platform
@@ -54,28 +54,26 @@ class PostgresUsers:
     ) -> tuple[User, bool]:
         user, is_new = await self._find_or_add(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
         if alias is not None:
-            await connection_of(tx).execute(
-                SQL["also_known_as"], {**channel_columns(UserChannel(account, platform, alias)), "user_id": user.id}
-            )
+            await execute(tx, SQL["also_known_as"], {**channel_columns(UserChannel(account, platform, alias)), "user_id": user.id})
         return user, is_new
 
     async def _find_or_add(
         self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState
     ) -> tuple[User, bool]:
         address = channel_columns(UserChannel(account, platform, names[0]))
-        known = await self._user(tx, "find_by_channel", address)
+        known = await fetch_row(tx, read_user, SQL["find_by_channel"], address)
         if known is not None:
             return known, False
         for name in sorted(names):  # in one order, so that two transactions never wait for each other
-            await connection_of(tx).execute(SQL["lock_new_channel"], channel_columns(UserChannel(account, platform, name)))
+            await execute(tx, SQL["lock_new_channel"], channel_columns(UserChannel(account, platform, name)))
         for name in names:
-            known = await self._user(tx, "find_by_channel", channel_columns(UserChannel(account, platform, name)))
+            known = await fetch_row(tx, read_user, SQL["find_by_channel"], channel_columns(UserChannel(account, platform, name)))
             if known is not None:
-                await connection_of(tx).execute(SQL["also_known_as"], {**address, "user_id": known.id})
+                await execute(tx, SQL["also_known_as"], {**address, "user_id": known.id})
                 return known, False
-        await connection_of(tx).execute(SQL["add_account"], address)
+        await execute(tx, SQL["add_account"], address)
         user = await self._add(tx, {"id": uuid4(), "state": state, "tier": "free", "language": None})
-        await connection_of(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})
+        await execute(tx, SQL["add_channel"], {**address, "user_id": user.id})
         return user, True
 
     async def create(self, tx: Transaction, new_user: NewUser) -> User:
@@ -85,55 +83,54 @@ class PostgresUsers:
         return await self._add(tx, row)
 
     async def get(self, tx: Transaction, user_id: UUID) -> User:
-        user = await self._user(tx, "get", {"user_id": user_id})
+        user = await fetch_row(tx, read_user, SQL["get"], {"user_id": user_id})
         if user is None:
             raise NotFound(f"there is no user {user_id}")
         return user
 
     async def find(self, tx: Transaction, channel: UserChannel) -> User | None:
-        return await self._user(tx, "find", channel_columns(channel))
+        return await fetch_row(tx, read_user, SQL["find"], channel_columns(channel))
 
     async def by_code(self, tx: Transaction, referral_code: str) -> User | None:
-        return await self._user(tx, "by_code", {"referral_code": referral_code})
+        return await fetch_row(tx, read_user, SQL["by_code"], {"referral_code": referral_code})
 
     async def between(self, tx: Transaction, first: UUID, last: UUID, *, limit: int = 3) -> Sequence[User]:
-        return [as_user(row) for row in await fetch_rows(tx, "between", {"first": first, "last": last, "limit": limit})]
+        return await fetch_rows(tx, read_user, SQL["between"], {"first": first, "last": last, "limit": limit})
 
     async def list(self, tx: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
-        query = "list" if state is None else "list_in_state"
-        return [as_user(row) for row in await fetch_rows(tx, query, {"state": state, "limit": limit})]
+        query = SQL["list" if state is None else "list_in_state"]
+        return await fetch_rows(tx, read_user, query, {"state": state, "limit": limit})
 
     async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}
-        for user_id, account, platform, sender_id in await fetch_rows(tx, "channels", {"user_ids": [*user_ids]}):
-            found.setdefault(user_id, []).append(UserChannel(account, Platform(platform), sender_id))
+        for user_id, channel in await fetch_rows(tx, read_channel, SQL["channels"], {"user_ids": [*user_ids]}):
+            found.setdefault(user_id, []).append(channel)
         return found
 
     async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         await self._refuse_deleted(tx, user_id)
         address = {**channel_columns(channel), "user_id": user_id}
-        await connection_of(tx).execute(SQL["lock_new_channel"], address)
-        held = await fetch_rows(tx, "lock_channel", address)
-        if not held:
-            await connection_of(tx).execute(SQL["add_account"], address)
-            await connection_of(tx).execute(SQL["link_channel"], address)
+        await execute(tx, SQL["lock_new_channel"], address)
+        holder_id: UUID | None = await fetch_value(tx, SQL["lock_channel"], address)
+        if holder_id is None:
+            await execute(tx, SQL["add_account"], address)
+            await execute(tx, SQL["link_channel"], address)
             return LinkResult(is_new=True)
-        [[holder]] = held
-        if holder == user_id:
+        if holder_id == user_id:
             return LinkResult(is_new=False)
         # A statement of its own, so that it sees what other transactions committed while this one waited for the channel.
-        [[state, is_paid, is_waiting, count]] = await fetch_rows(tx, "holder", {"holder": holder})
-        if state != UserState.STRANGER:
-            raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
-        if is_paid:
-            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that stranger, {holder}")
-        if is_waiting:
+        [holder] = await fetch_rows(tx, ChannelHolder, SQL["holder"], {"holder": holder_id})
+        if holder.state != UserState.STRANGER:
+            raise ChannelTaken(f"{channel} is the channel of another user, {holder_id}")
+        if holder.is_paid:
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that stranger, {holder_id}")
+        if holder.is_waiting:
             raise ChannelBusy(f"a message from {channel} waits for its answer; link the channel after the answer")
-        await connection_of(tx).execute(SQL["move_channel"], address)
-        if count > 1:
+        await execute(tx, SQL["move_channel"], address)
+        if holder.channels > 1:
             return LinkResult(is_new=True)
-        await self.forget(tx, holder)
-        return LinkResult(is_new=True, replaced=holder)
+        await self.forget(tx, holder_id)
+        return LinkResult(is_new=True, replaced=holder_id)
 
     async def activate(self, tx: Transaction, user_id: UUID) -> bool:
         return await self._changes(tx, "activate", {"user_id": user_id})
@@ -152,45 +149,39 @@ class PostgresUsers:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
     async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
-        [counts] = await fetch_rows(
-            tx, "count_data" if account is None else "count_data_in_account", {"user_id": user_id, "account": account}
-        )
-        names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
-        return UserDataCounts(**dict(zip(names, counts, strict=True)))
+        query = SQL["count_data" if account is None else "count_data_in_account"]
+        [counts] = await fetch_rows(tx, UserDataCounts, query, {"user_id": user_id, "account": account})
+        return counts
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         # Channels before conversations, in the same order as the intake of a message.
         for query in ("hold_channels", "fence"):
-            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+            await execute(tx, SQL[query], {"user_id": user_id, "account": account})
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id)
         await self._keyring.discard(tx, user_id)
         for query in FORGET_QUERIES:
-            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": None})
+            await execute(tx, SQL[query], {"user_id": user_id, "account": None})
 
     async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id, account=account)
         for query in LEAVE_QUERIES:
-            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+            await execute(tx, SQL[query], {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
         """Add a user with a data key, or return the user who has this id already."""
-        user = await self._user(tx, "add_user", {**row, "referral_code": secrets.token_hex(5)})
+        user = await fetch_row(tx, read_user, SQL["add_user"], {**row, "referral_code": secrets.token_hex(5)})
         if user is None:
             return await self.get(tx, row["id"])
         await self._keyring.make(tx, user.id)
         return user
 
-    async def _user(self, tx: Transaction, query: str, values: dict[str, Any]) -> User | None:
-        row = await (await connection_of(tx).execute(SQL[query], values)).fetchone()
-        return None if row is None else as_user(row)
-
     async def _changes(self, tx: Transaction, query: str, values: dict[str, Any]) -> bool:
         """Run an update of one user; return whether it changed the row. Raises NotFound, and UserErased for a deleted user."""
-        if await fetch_rows(tx, query, values):
+        if await execute(tx, SQL[query], values):
             return True
         await self._refuse_deleted(tx, values["user_id"])
         return False
@@ -200,8 +191,13 @@ class PostgresUsers:
             raise UserErased
 
 
-async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
+class ChannelHolder(NamedTuple):
+    """The user who has a channel that is to be linked to another user."""
+
+    state: str
+    is_paid: bool
+    is_waiting: bool
+    channels: int
 
 
 def channel_columns(channel: UserChannel) -> dict[str, str]:
@@ -214,7 +210,9 @@ def channel_columns(channel: UserChannel) -> dict[str, str]:
     }
 
 
-def as_user(row: Any) -> User:
-    """Read a row of the user columns, in the order in which every query here selects them."""
-    user_id, state, tier, language, referral_code, trains, referred_by, created_at = row
-    return User(user_id, UserState(state), tier, language, referral_code, trains, referred_by, created_at)
+def read_user(*, state: str, **columns: Any) -> User:
+    return User(state=UserState(state), **columns)
+
+
+def read_channel(*, user_id: UUID, account: str, platform: str, sender_id: str) -> tuple[UUID, UserChannel]:
+    return user_id, UserChannel(account, Platform(platform), sender_id)

@@ -15,34 +15,14 @@ from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
+from hermes.ports.inbox import AnswerSignal
+from hermes.stores.redis import REDIS_ERRORS
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
 PUBSUB_CHANNEL = "hermes:replies"
-REDIS_ERRORS = (RedisError, OSError, TimeoutError)
-
-
-class RedisAnswerSignal:
-    """The port AnswerSignal. Several announcements between two waits count as one."""
-
-    def __init__(self) -> None:
-        self._signalled = asyncio.Event()
-
-    async def wait(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._signalled.wait()
-        except TimeoutError:
-            return False
-        self._signalled.clear()
-        return True
-
-    def fire(self) -> None:
-        """Wake the waiting task."""
-        self._signalled.set()
 
 
 class RedisAnswerSignals:
@@ -53,7 +33,7 @@ class RedisAnswerSignals:
         dead."""
         self._client = client
         self._announce_timeout_s, self._idle_s, self._max_pause_s = announce_timeout_s, idle_s, max_pause_s
-        self._signals: dict[UUID, set[RedisAnswerSignal]] = {}
+        self._signals: dict[UUID, set[AnswerSignal]] = {}
         self._reader: asyncio.Task[None] | None = None
 
     async def announce(self, turn_id: UUID) -> None:
@@ -64,10 +44,10 @@ class RedisAnswerSignals:
             log.info("reply_not_announced", turn_id=str(turn_id), error=type(error).__name__)
 
     @asynccontextmanager
-    async def listen(self, turn_id: UUID) -> AsyncIterator[RedisAnswerSignal]:
+    async def listen(self, turn_id: UUID) -> AsyncIterator[AnswerSignal]:
         if self._reader is None:
             self._reader = asyncio.create_task(self._read(), name="replies")
-        signal = RedisAnswerSignal()
+        signal = AnswerSignal()
         self._signals.setdefault(turn_id, set()).add(signal)
         try:
             yield signal

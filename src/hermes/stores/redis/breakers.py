@@ -13,16 +13,15 @@ from typing import Any, TypeVar
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
 from hermes.ports.outbox import Admission, BreakerChange, BreakerTransition, ChannelName
 from hermes.ports.runtime import Clock
+from hermes.stores.redis import REDIS_ERRORS
 
 log = structlog.get_logger()
 
-REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 T = TypeVar("T")
 
 MAX_TRIES = 50

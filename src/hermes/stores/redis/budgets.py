@@ -20,10 +20,11 @@ from hermes.ports.credits import BudgetHold, BudgetSpent, BudgetUsage, BudgetWin
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
+from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import (
     KEEP_DAYS,
-    REDIS_ERRORS,
     BudgetCounters,
+    ScriptBatch,
     check_amount,
     counter_ttl_s,
     is_first_alert,
@@ -36,7 +37,6 @@ from hermes.stores.redis.counters import (
     translate_redis_errors,
     user_keys,
 )
-from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()

@@ -14,16 +14,18 @@ from uuid import UUID
 import structlog
 from redis.asyncio import Redis
 
-from hermes.ports.credits import CallsPaused, KillSwitchRecord, KillSwitchRecords, PauseReason
+from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
+from hermes.stores.postgres.spending import PostgresKillSwitchRecords
+from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
     KILL_SWITCH_MICRO_USD,
     RECENT_S,
-    REDIS_ERRORS,
     BudgetCounters,
+    ScriptBatch,
     check_amount,
     counter_ttl_s,
     global_keys,
@@ -32,7 +34,6 @@ from hermes.stores.redis.counters import (
     next_day,
     translate_redis_errors,
 )
-from hermes.stores.redis.script_batch import ScriptBatch
 
 log = structlog.get_logger()
 
@@ -47,7 +48,7 @@ class RedisGlobalSpend:
         transactions: Transactions,
         calls: ModelCalls,
         *,
-        records: KillSwitchRecords,
+        records: PostgresKillSwitchRecords,
         alerts: Alerts,
         clock: Clock,
         batch: ScriptBatch | None = None,

@@ -12,12 +12,12 @@ on conflict (id) do update set agent_id = excluded.agent_id
 
 -- name: get
 select name, tone, role, tier, adapter, cwd, epoch,
-    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id)
+    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id) as accounts
 from agents where name = %(name)s
 
 -- name: list
 select name, tone, role, tier, adapter, cwd, epoch,
-    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id)
+    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id) as accounts
 from agents order by name
 
 -- name: lock
@@ -35,12 +35,12 @@ on conflict (id) do nothing
 select from fleet_events where id = %(id)s
 
 -- name: events
-select fleet_events.id, agents.name, kind, old_adapter, new_adapter, reason, by, checks, fleet_events.epoch, at
+select fleet_events.id, agents.name as agent, kind, old_adapter as old, new_adapter as new, reason, by, checks, fleet_events.epoch, at
 from fleet_events join agents on agents.id = agent_id
 order by number desc limit %(limit)s
 
 -- name: events_of
-select fleet_events.id, agents.name, kind, old_adapter, new_adapter, reason, by, checks, fleet_events.epoch, at
+select fleet_events.id, agents.name as agent, kind, old_adapter as old, new_adapter as new, reason, by, checks, fleet_events.epoch, at
 from fleet_events join agents on agents.id = agent_id
 where agents.name = %(name)s
 order by number desc limit %(limit)s

@@ -13,10 +13,10 @@ on conflict (platform, account_id) do update
 set is_polled = excluded.is_polled, about = excluded.about, changed_at = clock_timestamp()
 
 -- name: get
-select id, platform, account_id, is_polled, about from channel_accounts where platform = %(platform)s and account_id = %(account)s
+select id, platform, account_id as account, is_polled, about from channel_accounts where platform = %(platform)s and account_id = %(account)s
 
 -- name: list
-select id, platform, account_id, is_polled, about from channel_accounts order by platform, account_id
+select id, platform, account_id as account, is_polled, about from channel_accounts order by platform, account_id
 
 -- name: mark
 select count(*)::text || '/' || coalesce(max(changed_at)::text, '') from channel_accounts

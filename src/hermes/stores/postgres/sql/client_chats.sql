@@ -3,11 +3,11 @@
 -- name: look
 -- Takes no lock: a caller that appends to the chat checks its head again.
 with theirs as (
-    select id, session_id, head, length, shown, whole, echo, true as is_list from (
+    select session_id, head, length, shown, whole, true as is_list from (
         select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
     ) as lists
     union all
-    select id, session_id, head, length, shown, whole, echo, false from (
+    select session_id, head, length, shown, whole, false from (
         -- A response that only one chat holds is better evidence than one that several hold; the eight newest rows show which kind it is.
         select near.*, min(session_id::text) over same_echo <> max(session_id::text) over same_echo as is_shared
         from unnest(%(echo)b::bytea[]) as given (echo),
@@ -16,18 +16,18 @@ with theirs as (
         order by is_shared, id desc limit 1
     ) as echoes
 )
-select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
+select sessions.id as session_id, sessions.head, theirs.head as known_head, theirs.length, theirs.shown, theirs.whole, is_list
 from theirs join sessions on sessions.id = theirs.session_id
 order by is_list desc limit 1
 
 -- name: find_by_name
-select sessions.id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
+select sessions.id as session_id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
 where conversations.account_id = %(account)s and platform = 'completions' and channel_id = %(channel_id)s
 order by sessions.number desc limit 1
 for no key update of sessions
 
 -- name: get
-select id, head from sessions where id = %(session_id)s and user_id = %(user_id)s
+select id as session_id, head from sessions where id = %(session_id)s and user_id = %(user_id)s
     and exists (select from conversations where conversations.id = conversation_id and platform = 'completions')
 for no key update
 

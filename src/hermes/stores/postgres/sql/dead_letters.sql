@@ -1,7 +1,8 @@
 -- Messages that were given up. The operator reads them, requeues them or drops them; the worker deletes the rest after a time.
 
 -- name: list
-select id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+select id, turn_id, conversation_id, account_id as account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at, died_at
 from outbox
 where state = 'dead'
     and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(platform)s::text is null or platform = %(platform)s)
@@ -9,7 +10,7 @@ where state = 'dead'
 order by died_at desc, id desc limit %(limit)s
 
 -- name: text
-select user_id, turn_id, part, news, body, is_message from outbox where id = %(id)s and state = 'dead'
+select id, user_id, turn_id, part, news, body, is_message from outbox where id = %(id)s and state = 'dead'
 
 -- name: hold_conversations
 -- In one order everywhere, so that two transactions that hold several never wait for each other.
@@ -40,7 +41,8 @@ with chosen as (
     from chosen, conversations
     where outbox.id = chosen.id and conversations.id = outbox.conversation_id
 )
-select id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+select id, turn_id, conversation_id, account_id as account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at, died_at
 from before order by seq, (news <> '' or is_late), coalesce(place, id)
 
 -- name: note_doubts
@@ -61,7 +63,8 @@ delete from outbox
 where state = 'dead' and conversation_id = any(%(held)s)
     and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(platform)s::text is null or platform = %(platform)s)
     and (%(account)s::text is null or account_id = %(account)s) and (%(outcome)s::text is null or outcome = %(outcome)s)
-returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+returning id, turn_id, conversation_id, account_id as account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at, died_at
 
 -- name: purge
 delete from outbox where state = 'dead' and died_at < now() - make_interval(secs => %(keep_s)s)

@@ -51,8 +51,8 @@ order by parcel_id is null, received_at desc limit 1
 
 -- name: in_doubt
 -- Dead letters that a receipt may be about.
-select outbox.id, turn_id, conversation_id, outbox.account_id, outbox.platform, outbox.channel_id, part, news, outbox.outcome, outbox.reason,
-    tries, doubts, is_late, put_at, died_at, doubted_at
+select outbox.id, turn_id, conversation_id, outbox.account_id as account, outbox.platform, outbox.channel_id, part, news, outbox.outcome,
+    outbox.reason, tries, doubts, is_late, put_at as promised_at, died_at, doubted_at
 from early_receipts as early join outbox on outbox.account_id = early.account_id and outbox.platform = early.platform
     and (outbox.id = early.parcel_id or early.parcel_id is null and outbox.channel_id = early.channel_id)
 where early.account_id = %(account)s and early.platform = %(platform)s and early.message_id = %(message_id)s and early.rank < %(failed)s
@@ -80,7 +80,8 @@ select id, conversation_id from outbox where state = 'ambiguous' order by id lim
 update outbox set state = 'dead', died_at = now(), outcome = 'ambiguous', doubts = doubts + 1,
     reason = case reason when '' then 'it may have arrived' else reason end
 where id = %(id)s and state = 'ambiguous'
-returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+returning id, turn_id, conversation_id, account_id as account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at, died_at
 
 -- name: undelivered
 -- Messages given up in doubt come last: a message that is being delivered now is the more likely match.
@@ -102,7 +103,8 @@ where id in (
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = %(outcome)s, reason = %(reason)s
 where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
     and state = 'sent' and rank < %(delivered)s
-returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+returning id, turn_id, conversation_id, account_id as account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at, died_at
 
 -- name: take_early_receipt
 delete from early_receipts as early
@@ -115,7 +117,7 @@ where (account_id, platform, message_id) in (
     )
     order by received_at limit 1 for update skip locked
 )
-returning account_id, platform, message_id, channel_id, rank, outcome, reason
+returning account_id as account, platform, message_id, channel_id, rank, outcome as error, reason as detail
 
 -- name: delete_old_receipts
 delete from early_receipts where received_at < now() - make_interval(secs => %(keep_s)s)
@@ -152,18 +154,19 @@ where conversation_id = any(%(conversations)s) and channel_id = %(old)s and stat
 
 -- name: answer_source
 -- The newest, in case a platform gives one id twice.
-select outbox.turn_id, session_id, coalesce(meta -> 'calls', '[]')
+select outbox.turn_id, session_id, coalesce(meta -> 'calls', '[]') as calls
 from outbox join interactions using (turn_id)
 where outbox.account_id = %(account)s and outbox.platform = %(platform)s and message_id = %(message_id)s and news = ''
     and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
 order by outbox.id desc limit 1
 
 -- name: newest
-select turn_id, account_id, platform, channel_id, part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
+select turn_id, account_id as account, platform, channel_id, part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late,
+    put_at as promised_at
 from outbox
 where platform in ('telegram', 'whatsapp', 'instagram') and (%(account)s::text is null or account_id = %(account)s)
 order by id desc limit %(limit)s
 
 -- name: statuses
-select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
+select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at as promised_at
 from outbox where turn_id = %(turn_id)s order by news <> '', id

@@ -38,8 +38,9 @@ select live from moved
 -- One statement reads one snapshot, whatever other transactions write meanwhile.
 select
     user_id, seed, live, mark, erased,
-    log.nodes, log.splices, messages.addresses, messages.bodies, versions.entries, overlays.addresses, overlays.bodies,
-    samples.heads, samples.indices, samples.responses, samples.overlays, samples.bodies, notes.bodies, chats.bodies
+    log.nodes as log_nodes, log.splices as log_splices, messages.addresses, messages.bodies as messages, versions.entries as versions,
+    overlays.addresses as overlay_addresses, overlays.bodies as overlays, samples.heads, samples.indices, samples.responses,
+    samples.overlays as sample_overlays, samples.bodies as samples, notes.bodies as notes, chats.bodies as chats
 from sessions,
     lateral (
         select array_agg(nodes) as nodes, array_agg(splices) as splices

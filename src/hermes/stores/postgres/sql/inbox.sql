@@ -3,7 +3,7 @@
 -- name: first_delivery
 select first.turn_id, first.conversation_id, first.seq, (
     select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
-)
+) as is_full
 from (values (1)) as always
 left join inbox as first on first.account_id = %(account)s and first.event_key = %(event_key)s
 
@@ -14,7 +14,7 @@ values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1, %(is_shared)s
 on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1,
     is_shared = conversations.is_shared or excluded.is_shared
         or (excluded.platform = 'rest' and conversations.user_id <> excluded.user_id)
-returning id, last_seq
+returning id as conversation_id, last_seq as seq
 
 -- name: add
 insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope)
@@ -36,20 +36,20 @@ with conversation as (
     select turn_id, account_id, conversation_id, user_id, epoch, attempts from message
     on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt
 )
-select conversation_id, user_id, seq, epoch, attempts, extract(epoch from now() - received_at)::float8,
+select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, extract(epoch from now() - received_at)::float8 as age_s,
     (
         select count(*) from inbox as recent
         where recent.conversation_id = message.conversation_id and recent.seq between message.seq - 99 and message.seq
             and recent.user_id = message.user_id and recent.received_at > message.received_at - interval '1 minute'
             and recent.joined_to is null
-    ),
+    ) as recent,
     is_shared, envelope,
-    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id),
-    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id)
+    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_turns,
+    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_envelopes
 from message
 
 -- name: waiting_behind
-select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope
 from inbox join conversations on conversations.id = conversation_id
 where conversation_id = %(conversation_id)s and seq > %(seq)s and state = 'waiting' and attempts = 0
 order by seq limit %(limit)s
@@ -79,23 +79,23 @@ with message as (
 update runs set state = 'dead', ended_at = now() from message where runs.turn_id = message.turn_id
 
 -- name: origin
-select conversations.account_id, platform, channel_id, state <> 'waiting'
+select conversations.account_id as account, platform, channel_id, state <> 'waiting' as has_ended
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
 -- name: message_of
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope,
-    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id),
-    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)
+    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id) as joined_turns,
+    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id) as joined_envelopes
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
 -- name: last_private
-select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope
 from inbox join conversations on conversations.id = conversation_id
 where inbox.user_id = %(user_id)s and inbox.account_id = %(account)s and not is_shared
 order by received_at desc limit 1
 
 -- name: newest
-select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope
 from inbox join conversations on conversations.id = conversation_id
 where inbox.account_id = %(account)s and platform = %(platform)s
 order by received_at desc limit 1

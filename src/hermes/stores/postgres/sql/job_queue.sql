@@ -73,4 +73,4 @@ order by inbox.conversation_id, inbox.seq
 limit 100
 
 -- name: waiting
-select queue_name, count(*) from procrastinate_jobs where status = 'todo' group by queue_name
+select queue_name, count(*) as jobs from procrastinate_jobs where status = 'todo' group by queue_name

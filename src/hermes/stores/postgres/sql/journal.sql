@@ -40,3 +40,8 @@ select step, index, type, attempt, started_at, done_at, facts from run_events wh
 
 -- name: hold
 select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
+
+-- name: log
+insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)
+values (%(turn_id)s, %(account)s, %(user_id)s, %(session_id)s, %(platform)s, %(meta)s)
+on conflict (turn_id) do nothing

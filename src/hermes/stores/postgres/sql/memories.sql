@@ -7,22 +7,22 @@ select exists (select from user_memory where user_id = %(user_id)s and key is nu
 select pg_advisory_xact_lock(hashtextextended('memory/' || %(user_id)s, 0))
 
 -- name: structural
-select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s and key is not null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
 order by key
 
 -- name: live
-select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s and superseded_at is null and (expires_at is null or expires_at > %(now)s)
 order by number
 
 -- name: all
-select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s
 order by number
 
 -- name: read
-select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s and id = any(%(ids)s)
 
 -- name: candidates
@@ -76,7 +76,7 @@ values (
 
 -- name: marks
 -- Compares the times when messages came in: a message that the user wrote after asking to forget something teaches it anew, however soon.
-select key, terms, turn_id is not distinct from %(turn_id)s
+select key, terms, turn_id is not distinct from %(turn_id)s as is_same_turn
 from forgettings
 where user_id = %(user_id)s and at >= (select received_at from inbox where turn_id = %(turn_id)s)
 

@@ -21,16 +21,17 @@ on conflict (id) do nothing
 returning id
 
 -- name: totals
-select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint
+select count(*) as calls, coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micro_usd), 0)::bigint as micro_usd
 from calls where day >= %(since)s and day < %(until)s
 
 -- name: totals_of_user
-select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint
+select count(*) as calls, coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micro_usd), 0)::bigint as micro_usd
 from calls where user_id = %(user_id)s and day >= %(since)s and day < %(until)s
 
 -- name: by_day
 -- One statement reads one snapshot: the ids are exactly those that the sums have counted.
-select day, count(*), sum(tokens)::bigint, sum(micro_usd)::bigint, coalesce(array_agg(id) filter (where day >= %(ids_since)s), '{}')
+select day, count(*) as calls, sum(tokens)::bigint as tokens, sum(micro_usd)::bigint as micro_usd,
+    coalesce(array_agg(id) filter (where day >= %(ids_since)s), '{}') as ids
 from calls where user_id = %(user_id)s and day >= %(since)s and day < %(until)s
 group by day order by day
 
@@ -40,7 +41,8 @@ with recent as (
     select coalesce(array_agg(id), '{}') as ids from calls
     where day = %(day)s and created_at > clock_timestamp() - make_interval(secs => %(recent_s)s)
 )
-select count(*), coalesce(sum(tokens), 0)::bigint, coalesce(sum(micro_usd), 0)::bigint, (select ids from recent)
+select %(day)s::date as day, count(*) as calls, coalesce(sum(tokens), 0)::bigint as tokens,
+    coalesce(sum(micro_usd), 0)::bigint as micro_usd, (select ids from recent)
 from calls where day = %(day)s
 
 -- name: note_alert

@@ -52,9 +52,9 @@ update outbox set state = 'attempting', tries = tries + 1, touched_at = now(),
 from head
 where outbox.id = head.id and head.not_before <= now()
     and (head.state = 'pending' or head.touched_at < now() - make_interval(secs => %(cut_off_s)s))
-returning outbox.id, outbox.user_id, turn_id, seq, part, account_id, platform, channel_id, body, is_message, tries, doubts, news, failures,
-    thread, reply_to, is_late, outbox.touched_at, doubted_at,
-    (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1),
+returning outbox.id, outbox.user_id, turn_id, conversation_id, seq, part, account_id as account, platform, channel_id, body, is_message, tries,
+    doubts, news, failures, thread, reply_to, is_late, outbox.touched_at as taken_at, doubted_at,
+    (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1) as last_inbound_at,
     (select unreachable_since from conversations where conversations.id = outbox.conversation_id)
 
 -- name: give_up
@@ -104,16 +104,12 @@ where not_before <= now() and (
 order by not_before limit %(limit)s
 
 -- name: answer
-select outbox.user_id, part, body, is_message, meta from outbox left join interactions using (turn_id)
+select outbox.id, outbox.user_id, turn_id, part, news, body, is_message, meta from outbox left join interactions using (turn_id)
 where turn_id = %(turn_id)s and news = '' order by part
 
 -- name: waiting
 select count(*) from outbox where state in ('pending', 'attempting')
 
 -- name: lengths
-select (select count(*) from outbox where state = 'pending' and outcome is not null), (select count(*) from outbox where state = 'dead')
-
--- name: log
-insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)
-values (%(turn_id)s, %(account)s, %(user_id)s, %(session_id)s, %(platform)s, %(meta)s)
-on conflict (turn_id) do nothing
+select (select count(*) from outbox where state = 'pending' and outcome is not null) as failed_sends,
+    (select count(*) from outbox where state = 'dead') as dead_letters

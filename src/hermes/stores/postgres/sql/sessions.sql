@@ -76,10 +76,10 @@ select session_id, nodes, array(
     from sessions join inbox on inbox.conversation_id = sessions.conversation_id join interactions as other on other.turn_id = inbox.turn_id,
         jsonb_array_elements_text(other.meta -> 'nodes') as node
     where sessions.id = theirs.session_id and other.session_id = sessions.id and other.user_id <> %(user_id)s
-), array(
+) as others, array(
     select distinct news from outbox join sessions on sessions.conversation_id = outbox.conversation_id
     where sessions.id = theirs.session_id and outbox.user_id = %(user_id)s and news <> ''
-)
+) as news
 from theirs order by session_id
 
 -- name: note_erased
@@ -87,9 +87,9 @@ update interactions set meta = meta - 'nodes' where user_id = %(user_id)s and se
 
 -- name: may_train
 -- The owner of a session need not be the only user in it: interactions has the user and the session of every turn.
-select owner.state = 'deleted', owner.trains and not exists (
+select owner.state = 'deleted' as is_deleted, owner.trains and not exists (
     select from inbox join interactions on interactions.turn_id = inbox.turn_id join users on users.id = inbox.user_id
     where inbox.conversation_id = sessions.conversation_id and interactions.session_id = sessions.id and not users.trains
-)
+) as may_train
 from sessions join users as owner on owner.id = sessions.user_id
 where sessions.id = %(session_id)s

@@ -20,7 +20,7 @@ on conflict do nothing
 returning code
 
 -- name: find
-select tool, terms, turn_id = %(turn_id)s, taken_at is not null, valid_until < %(now)s from tool_offers
+select tool, terms, turn_id = %(turn_id)s as is_same_turn, taken_at is not null as is_taken, valid_until < %(now)s as is_old from tool_offers
 where user_id = %(user_id)s and code = %(code)s for update
 
 -- name: take

@@ -53,7 +53,7 @@ select id, state, tier, language, referral_code, trains, referred_by, created_at
 where state = %(state)s order by created_at desc, id desc limit %(limit)s
 
 -- name: channels
-select user_id, account_id, platform, sender_id from user_channels where user_id = any(%(user_ids)s)
+select user_id, account_id as account, platform, sender_id from user_channels where user_id = any(%(user_ids)s)
 order by created_at, account_id, platform, sender_id
 
 -- name: link_channel
@@ -67,9 +67,9 @@ where account_id = %(account)s and platform = %(platform)s and sender_id = %(sen
 
 -- name: holder
 select state,
-    exists (select from credit_entries where user_id = users.id),
-    exists (select from inbox where user_id = users.id and state = 'waiting'),
-    (select count(*) from user_channels where user_id = users.id)
+    exists (select from credit_entries where user_id = users.id) as is_paid,
+    exists (select from inbox where user_id = users.id and state = 'waiting') as is_waiting,
+    (select count(*) from user_channels where user_id = users.id) as channels
 from users where id = %(holder)s
 
 -- name: move_channel
@@ -96,25 +96,25 @@ update users set trains = %(trains)s where id = %(user_id)s and state <> 'delete
 
 -- name: count_data
 select
-    (select count(*) from user_memory where user_id = %(user_id)s),
-    (select count(*) from conversations where user_id = %(user_id)s),
-    (select count(*) from inbox where user_id = %(user_id)s),
-    (select count(*) from bookings where user_id = %(user_id)s),
-    (select count(*) from reminders where user_id = %(user_id)s),
-    (select count(*) from price_watchers where user_id = %(user_id)s),
-    (select count(*) from meals where user_id = %(user_id)s),
-    (select count(*) from orders where user_id = %(user_id)s)
+    (select count(*) from user_memory where user_id = %(user_id)s) as facts,
+    (select count(*) from conversations where user_id = %(user_id)s) as conversations,
+    (select count(*) from inbox where user_id = %(user_id)s) as messages,
+    (select count(*) from bookings where user_id = %(user_id)s) as bookings,
+    (select count(*) from reminders where user_id = %(user_id)s) as reminders,
+    (select count(*) from price_watchers where user_id = %(user_id)s) as price_watchers,
+    (select count(*) from meals where user_id = %(user_id)s) as meals,
+    (select count(*) from orders where user_id = %(user_id)s) as orders
 
 -- name: count_data_in_account
 select
-    (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s),
-    (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s),
-    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s),
-    0,
-    (select count(*) from reminders join inbox using (turn_id) where reminders.user_id = %(user_id)s and account_id = %(account)s),
-    (select count(*) from price_watchers join inbox using (turn_id) where price_watchers.user_id = %(user_id)s and account_id = %(account)s),
-    0,
-    0
+    (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s) as facts,
+    (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s) as conversations,
+    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s) as messages,
+    0 as bookings,
+    (select count(*) from reminders join inbox using (turn_id) where reminders.user_id = %(user_id)s and account_id = %(account)s) as reminders,
+    (select count(*) from price_watchers join inbox using (turn_id) where price_watchers.user_id = %(user_id)s and account_id = %(account)s) as price_watchers,
+    0 as meals,
+    0 as orders
 
 -- name: hold_channels
 -- The intake of a message updates one of these rows first, so it waits here.
@@ -240,7 +240,7 @@ insert into data_keys (user_id, generation, master, wrapped)
 select %(user_id)s, 1 + coalesce(max(generation), 0), %(master)s, %(wrapped)s from data_keys where user_id = %(user_id)s
 
 -- name: keys_of
-select generation, master, wrapped from data_keys where user_id = %(user_id)s
+select user_id, generation, master, wrapped from data_keys where user_id = %(user_id)s
 
 -- name: discard_keys
 delete from data_keys where user_id = %(user_id)s

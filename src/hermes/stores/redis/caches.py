@@ -1,38 +1,46 @@
-"""The recent history in Redis: the last messages of each session, one Fernet token per message.
+"""Hot copies in Redis: recent histories, the base of souls, and answers. Every value is a Fernet token under the user's own key.
 
-A token holds its session and its place in the list; the last token also holds the head of the list. So a copy that is old, cut short,
-reordered or from another session is noticed, and the graph store, which is the source of truth, is read instead. Redis is here for speed
-only: no failure of Redis is an error here."""
+Redis is here for speed only: the source of truth is elsewhere, and no failure of Redis is an error here, but for a soul that cannot be
+dropped. `redis` returns bytes, has short timeouts and does not retry by itself."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from hermes.graph import MessageError
 from hermes.graph.message import METADATA, check_message, compact_json, thaw
 from hermes.ports.errors import StoreUnavailable, UserErased
+from hermes.ports.memories import CachedSoul
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Graphs, RecentHistory, Session
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.seal import DataKeys, FernetCipher, SealBroken
+from hermes.stores.redis import REDIS_ERRORS
+from hermes.stores.seal import DataKeys, FernetCipher, SealBroken, SealError
 
 log = structlog.get_logger()
+
+CACHE_ERRORS = (*REDIS_ERRORS, UserErased, StoreUnavailable, SealError)
+NO_MARK = b"-"
 
 PlainMessage = dict[str, Any]
 """A message without metadata, in plain values."""
 
-REDIS_ERRORS = (RedisError, OSError, TimeoutError)
+
+# --- histories
 
 
 class RedisHistories:
-    """The port Histories. `redis` returns bytes, has short timeouts and does not retry by itself."""
+    """The port Histories: the last messages of each session, one token per message.
+
+    A token holds its session and its place in the list; the last token also holds the head of the list. So a copy that is old, cut short,
+    reordered or from another session is noticed, and the graph store, which is the source of truth, is read instead."""
 
     def __init__(
         self, redis: Redis, transactions: Transactions, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20
@@ -44,7 +52,7 @@ class RedisHistories:
     async def read(self, conversation_key: str, session: Session) -> RecentHistory:
         if session.length == 0:
             return RecentHistory((), session.head)
-        tokens = (await self._keys(session.user_id)).history(conversation_key)
+        tokens = (await find_keys(self._keyring, self._transactions, session.user_id)).history(conversation_key)
         cached = decode_history(await self._stored(session.id), tokens, session, self._keep)
         if cached is not None:
             return cached
@@ -61,7 +69,7 @@ class RedisHistories:
         if not messages:
             return
         try:
-            tokens = (await self._keys(session.user_id)).history(conversation_key)
+            tokens = (await find_keys(self._keyring, self._transactions, session.user_id)).history(conversation_key)
             await self._extend(session.id, before, [check_plain_message(message) for message in messages], head, tokens)
         except (UserErased, MessageError, StoreUnavailable, *REDIS_ERRORS) as error:
             # The copy no longer has its session's head, so no reader uses it: it need not be dropped.
@@ -74,14 +82,6 @@ class RedisHistories:
             await self._redis.delete(*map(history_key, session_ids))
         except REDIS_ERRORS as error:
             log.warning("hot_history_not_dropped", sessions=len(session_ids), error=type(error).__name__)
-
-    async def _keys(self, user_id: UUID) -> DataKeys:
-        """The user's keys, mostly from the keyring's cache."""
-        known = self._keyring.known(user_id)
-        if known is not None:
-            return known
-        async with self._transactions.begin() as tx:
-            return await self._keyring.of(tx, user_id)
 
     async def _stored(self, session_id: UUID) -> list[bytes]:
         """The tokens of a session, and renew their time to live. An empty list if Redis cannot be reached."""
@@ -196,3 +196,113 @@ def check_plain_message(message: Mapping[str, Any]) -> PlainMessage:
 
 def plain_message(message: Mapping[str, Any]) -> PlainMessage:
     return {key: thaw(value) for key, value in message.items() if key != METADATA}
+
+
+# --- souls
+
+
+class RedisSoulCache:
+    """The port SoulCache: one token per user, for an hour.
+
+    Each has a mark that every drop changes. A base that a worker read before a drop and puts after it would show old facts for an hour; its
+    mark is no longer the current one, so it is not stored."""
+
+    def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
+        self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
+        self._put = redis.register_script(PUT_SCRIPT)
+
+    @property
+    def ttl_s(self) -> int:
+        return self._ttl_s
+
+    async def get(self, user_id: UUID) -> CachedSoul:
+        mark: bytes | None = None
+        try:
+            found: list[Any] = await self._redis.mget(base_key(user_id), mark_key(user_id))
+            token, mark = found[0], found[1] or NO_MARK
+            return CachedSoul(None if token is None else (await self._tokens(user_id)).decode(token), mark)
+        except CACHE_ERRORS as error:
+            log.info("soul_not_read", user_id=str(user_id), error=type(error).__name__)
+            return CachedSoul(None, mark)
+
+    async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
+        if mark is None:
+            return
+        try:
+            token = (await self._tokens(user_id)).encode(value)
+            await self._put(keys=[base_key(user_id), mark_key(user_id)], args=[token, mark, NO_MARK, self._ttl_s])
+        except CACHE_ERRORS as error:
+            log.info("soul_not_cached", user_id=str(user_id), error=type(error).__name__)
+
+    async def drop(self, user_id: UUID) -> None:
+        try:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                # Lives longer than any base that a worker is making now.
+                pipe.set(mark_key(user_id), secrets.token_hex(8), ex=self._ttl_s)
+                pipe.delete(base_key(user_id))
+                await pipe.execute()
+        except REDIS_ERRORS as error:
+            raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
+
+    async def _tokens(self, user_id: UUID) -> FernetCipher:
+        return (await find_keys(self._keyring, self._transactions, user_id)).history(f"soul/{user_id}")
+
+
+PUT_SCRIPT = """
+if (redis.call('GET', KEYS[2]) or ARGV[3]) == ARGV[2] then
+    redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
+end
+"""
+"""Puts a base if its mark is still the current one."""
+
+
+def base_key(user_id: UUID) -> str:
+    return f"soul:{user_id}:base"
+
+
+def mark_key(user_id: UUID) -> str:
+    return f"soul:{user_id}:mark"
+
+
+# --- answers
+
+
+class RedisAnswerCache:
+    """The port AnswerCache."""
+
+    def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
+        self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
+
+    async def get(self, user_id: UUID, key: str) -> bytes | None:
+        try:
+            token: Any = await self._redis.get(cache_key(user_id, key))
+            return None if token is None else (await self._tokens(user_id, key)).decode(token)
+        except CACHE_ERRORS as error:
+            log.info("cache_not_read", error=type(error).__name__)
+            return None
+
+    async def put(self, user_id: UUID, key: str, value: bytes) -> None:
+        try:
+            await self._redis.set(cache_key(user_id, key), (await self._tokens(user_id, key)).encode(value), ex=self._ttl_s)
+        except CACHE_ERRORS as error:
+            log.info("cache_not_written", error=type(error).__name__)
+
+    async def _tokens(self, user_id: UUID, key: str) -> FernetCipher:
+        """The key is part of the label: a token moved to another question does not open."""
+        return (await find_keys(self._keyring, self._transactions, user_id)).history(f"cache/{key}")
+
+
+def cache_key(user_id: UUID, key: str) -> str:
+    return f"hermes:cache:{user_id}:{key}"
+
+
+# --- keys
+
+
+async def find_keys(keyring: Keyring, transactions: Transactions, user_id: UUID) -> DataKeys:
+    """The user's keys, mostly from the keyring's cache. Raises UserErased and StoreUnavailable."""
+    known = keyring.known(user_id)
+    if known is not None:
+        return known
+    async with transactions.begin() as tx:
+        return await keyring.of(tx, user_id)

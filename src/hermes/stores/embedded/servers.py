@@ -1,6 +1,8 @@
-"""One PostgreSQL on one data folder: create its files, start it, adopt it, stop it. Callers hold the start lock.
+"""One PostgreSQL and one Valkey on one data folder: create their files, start them, adopt them, stop them. Callers hold the start lock.
 
-Local connections need no password, because only the owner can enter the folder of the socket; there is no network."""
+Local connections need no password, because only the owner can enter the folder of the sockets; there is no network.
+
+Hermes can do without Valkey's data. Valkey writes it to disk all the same, with one fsync a second, so that caches survive a restart."""
 
 from __future__ import annotations
 
@@ -12,11 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from hermes.stores.embedded.binaries import Binaries
-from hermes.stores.embedded.errors import ServerFailed
-from hermes.stores.embedded.home import POSTGRES_SOCKET, Home
+from hermes.stores.embedded.home import POSTGRES_SOCKET, Home, ServerFailed, give_to_owner
 from hermes.stores.embedded.process import (
     POLL_S,
     end_server,
@@ -29,21 +30,23 @@ from hermes.stores.embedded.process import (
     spawn_server,
     wait_until,
 )
-from hermes.stores.embedded.server_user import ServerUser
+from hermes.stores.embedded.programs import Binaries, ServerUser
 
-PROGRAM = "postgres"
-READY_TIMEOUT_S = 120.0
+# --- PostgreSQL
+
+POSTGRES_PROGRAM = "postgres"
+POSTGRES_READY_TIMEOUT_S = 120.0
 """Recovery after a crash can take long; nothing else limits it."""
 
 ORPHANS_TIMEOUT_S = 10.0
 
-STOP_SIGNALS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
+POSTGRES_STOP_SIGNALS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
 """Fast shutdown, then shutdown without a last checkpoint, then kill; the data is safe in all three cases."""
 
 # One syncfs call replaces a thousand fsync calls: initdb on a busy disk takes 0.6 s instead of 4.0 s. Only Linux has it.
 SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
 
-SETTINGS = {
+POSTGRES_SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "fsync": "on",
@@ -77,7 +80,7 @@ def launch_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int | N
     new = spawn_server(
         user.command(
             *(binaries.postgres, "-D", home.postgres, "-p", POSTGRES_SOCKET.rpartition(".")[2]),
-            *(part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")),
+            *(part for name, value in POSTGRES_SETTINGS.items() for part in ("-c", f"{name}={value}")),
             *("-c", f"unix_socket_directories={quote_folder(home.sockets)}"),
         ),
         home.postgres_log,
@@ -86,10 +89,10 @@ def launch_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int | N
     )
     is_up = False
     try:
-        is_up = wait_until(lambda: is_ready(home, new) or reap(new), READY_TIMEOUT_S) and is_ready(home, new)
+        is_up = wait_until(lambda: is_ready(home, new) or reap(new), POSTGRES_READY_TIMEOUT_S) and is_ready(home, new)
     finally:
         if not is_up:  # also after Ctrl-C: without a pid file, which it may not have written yet, no process would find it later
-            end_server(new, PROGRAM, home.postgres, STOP_SIGNALS)
+            end_server(new, POSTGRES_PROGRAM, home.postgres, POSTGRES_STOP_SIGNALS)
     return new if is_up else None
 
 
@@ -97,7 +100,7 @@ def adopt_postgres(home: Home) -> int | None:
     """The pid of a server that another process left running, once it accepts connections; None if there is no such server."""
     if (pid := postgres_pid(home)) is None:
         return None
-    wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, READY_TIMEOUT_S)
+    wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, POSTGRES_READY_TIMEOUT_S)
     if accepts_connections(home):
         return postgres_pid(home)
     stop_postgres(home)  # its socket is gone, as after a clean-up of /tmp: no client can reach it
@@ -106,14 +109,14 @@ def adopt_postgres(home: Home) -> int | None:
 
 def stop_postgres(home: Home) -> None:
     """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it does not stop."""
-    if (pid := postgres_pid(home)) and not end_server(pid, PROGRAM, home.postgres, STOP_SIGNALS):
+    if (pid := postgres_pid(home)) and not end_server(pid, POSTGRES_PROGRAM, home.postgres, POSTGRES_STOP_SIGNALS):
         raise ServerFailed("PostgreSQL", home.postgres_log, f"(pid {pid}) does not stop")
 
 
 def postgres_pid(home: Home) -> int | None:
     """The pid of the server that runs on this folder, whichever process started it."""
     pid = read_pid(home.postgres / "postmaster.pid")
-    return pid if pid and is_server(pid, PROGRAM, home.postgres) else None
+    return pid if pid and is_server(pid, POSTGRES_PROGRAM, home.postgres) else None
 
 
 def make_cluster(home: Home, binaries: Binaries, user: ServerUser) -> None:
@@ -175,3 +178,67 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# --- Valkey
+
+VALKEY_PROGRAM = "valkey-server"
+VALKEY_READY_TIMEOUT_S = 60.0
+VALKEY_ANSWER_TIMEOUT_S = 5.0
+VALKEY_STOP_SIGNALS = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0))
+
+
+def start_valkey(home: Home, binaries: Binaries, user: ServerUser) -> Callable[[], int]:
+    """Adopt the server that runs on this folder, or start one, and return a function that waits until it answers and gives its pid.
+
+    A new server is not waited for here, so that PostgreSQL can start meanwhile. Raises ServerFailed, here or from the returned function."""
+    if pid := valkey_pid(home):
+        if home.valkey_socket.exists() and wait_until(lambda: is_answering(home), VALKEY_READY_TIMEOUT_S):
+            return lambda: pid
+        stop_valkey(home)  # its socket is gone, or it hangs
+    home.valkey.mkdir(mode=0o700, exist_ok=True)
+    give_to_owner(home.valkey, home)
+    home.valkey_pid.touch(mode=0o600)
+    give_to_owner(home.valkey_pid, home)
+    new = spawn_server(
+        user.command(
+            *(binaries.valkey, "--dir", home.valkey, "--pidfile", home.valkey_pid, "--daemonize", "no", "--set-proc-title", "no"),
+            *("--port", "0", "--unixsocket", home.valkey_socket, "--unixsocketperm", "700"),
+            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        ),
+        home.valkey_log,
+        home,
+    )
+    # The server writes the same a moment later. Until then, a process that stops waiting for it must be able to find it.
+    home.valkey_pid.write_text(str(new), encoding="utf-8")
+
+    def ready() -> int:
+        if not wait_until(lambda: is_answering(home) or reap(new), VALKEY_READY_TIMEOUT_S) or not is_answering(home):
+            raise ServerFailed("Valkey", home.valkey_log, f"did not start: {find_log_error(home.valkey_log)}")
+        return new
+
+    return ready
+
+
+def stop_valkey(home: Home) -> None:
+    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it does not stop."""
+    if (pid := valkey_pid(home)) and not end_server(pid, VALKEY_PROGRAM, home.valkey, VALKEY_STOP_SIGNALS):
+        raise ServerFailed("Valkey", home.valkey_log, f"(pid {pid}) does not stop")
+
+
+def valkey_pid(home: Home) -> int | None:
+    """The pid of the server that runs on this folder, whichever process started it."""
+    pid = read_pid(home.valkey_pid)
+    return pid if pid and is_server(pid, VALKEY_PROGRAM, home.valkey) else None
+
+
+def is_answering(home: Home) -> bool:
+    """Whether the server has loaded its data and accepts commands."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(VALKEY_ANSWER_TIMEOUT_S)
+        try:
+            probe.connect(str(home.valkey_socket))
+            probe.sendall(b"PING\r\n")
+            return probe.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False

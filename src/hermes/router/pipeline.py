@@ -18,26 +18,16 @@ from hermes.ports.models import NoAnswer, NoCapacity
 from hermes.ports.tools import ImageTooLarge, ImageUnreadable
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
-from hermes.router.steps import (
-    LoadedHistory,
-    NotActivated,
-    ResolvedUser,
-    TooManyMessages,
-    TurnResult,
-    UnknownSender,
-    build_messages,
-    call_model,
-    gate_tools,
-    load_history,
-    load_soul,
-    record,
-    resolve_user,
-    route_image,
-    run_tools,
-    take_credit,
-)
-from hermes.router.steps.record import extend_hot_history
-from hermes.router.steps.resolve_user import load_user
+from hermes.router.steps.build_messages import build_messages
+from hermes.router.steps.call_model import call_model
+from hermes.router.steps.gate_tools import gate_tools
+from hermes.router.steps.load_history import LoadedHistory, load_history
+from hermes.router.steps.load_soul import load_soul
+from hermes.router.steps.record import TurnResult, extend_hot_history, record
+from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, TooManyMessages, UnknownSender, load_user, resolve_user
+from hermes.router.steps.route_image import route_image
+from hermes.router.steps.run_tools import run_tools
+from hermes.router.steps.take_credit import take_credit
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -66,8 +66,8 @@ def beyond_the_standard_library(sources: Sources) -> list[str]:
 def rings(sources: Sources) -> list[str]:
     """The first ring of imports, if there is one. Imports for types alone count: a type in the wrong module is a ring too.
 
-    An import of `hermes.a.b` first runs `hermes/a/__init__.py` and all that this file imports, so it is an import of `hermes.a` too. Not for
-    a module inside of `hermes.a`: that package is already being imported then."""
+    An import of `hermes.a.b` first runs `hermes/a/__init__.py` and all that it imports, so it is an import of `hermes.a` too. Not for
+    modules inside of `hermes.a`: that package is already being imported then."""
     known = {module_of(path) for path in sources}
     order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
     for found in sorted(imports(sources), key=lambda found: (found.importer, found.target)):

@@ -24,7 +24,7 @@ from hermes.router.steps.gate_tools import gate_tools
 from hermes.router.steps.load_history import LoadedHistory, load_history
 from hermes.router.steps.load_soul import load_soul
 from hermes.router.steps.record import TurnResult, extend_hot_history, record
-from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, TooManyMessages, UnknownSender, load_user, resolve_user
+from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, SenderRefused, TooManyMessages, UnknownSender, resolve_user
 from hermes.router.steps.route_image import route_image
 from hermes.router.steps.run_tools import run_tools
 from hermes.router.steps.take_credit import take_credit
@@ -56,14 +56,12 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
     """Answer one message: ten steps, or the reply that the table gives. Every end is recorded, and every end is an answer.
 
     Raises any error that is not in the table, such as ClaimLost and StoreUnavailable; a worker drives the turn again then."""
-    async with asyncio.timeout(services.step_s):
-        person = await load_user(claim, services)
     run = PipelineRun(services)
     try:
-        person = await run.step("resolve_user", resolve_user(claim, person, services))
+        run.person = person = await run.step("resolve_user", resolve_user(claim, services))
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
-        person = person.in_timezone(soul.timezone)
+        run.person = person = person.in_timezone(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         image = await run.step("route_image", route_image(claim, services))
         prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, run.loaded_history, image))
@@ -85,9 +83,11 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
         kind = fallback_for(error)
         log.warning("turn_fell_back", kind=str(kind), step=run.at, error=type(error).__name__)
         run.note("fallback_used", kind=str(kind), error=type(error).__name__)
-        text = fallback_text(kind, error, person, services)
+        if isinstance(error, SenderRefused):
+            run.person = error.person
+        text = fallback_text(kind, error, run.person, services)
         why = {"error": type(error).__name__, "step": run.at}
-        ended = TurnResult(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
+        ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, notes=run.notes)
     recorded = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
     await extend_hot_history(claim, ended, recorded, services)
@@ -103,16 +103,17 @@ def fallback_for(error: Exception) -> ReplyKind:
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
 
 
-def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser, services: Services) -> str:
+def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser | None, services: Services) -> str:
+    """The reply in the user's language; in English if it is not known who writes, because the user could not be read in time."""
     links = services.links
     link = {ReplyKind.SIGNUP: links.signup, ReplyKind.ACTIVATION: links.activation, ReplyKind.UPGRADE: links.upgrade}.get(kind)
     return reply(
         kind,
-        person.language,
-        zone=person.zone,
+        person.language if person else None,
+        zone=person.zone if person else None,
         now=services.clock.now(),
         link=link,
-        referral_code=person.user.referral_code,
+        referral_code=person.user.referral_code if person else None,
         reward=links.referral_reward,
         resets_at=getattr(error, "resets_at", None) or getattr(error, "until", None),
         max_bytes=getattr(error, "max_bytes", None),
@@ -127,6 +128,7 @@ class PipelineRun:
     services: Services
     at: str = ""
     """The name of the step."""
+    person: ResolvedUser | None = None
     past: LoadedHistory | None = None
     intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)

@@ -17,6 +17,7 @@ from hermes.ports.outbox import OutboxMessage
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry, Session
 from hermes.router.model_call import MICRO_PER_USD, JournaledAnswer
+from hermes.router.replies import nearest_language
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import SECOND_CALL_REASONING, Prompt
 from hermes.router.steps.load_history import LoadedHistory
@@ -43,7 +44,8 @@ class TurnResult:
 
     text: str
     outcome: str
-    person: ResolvedUser
+    person: ResolvedUser | None
+    """None if the user could not be read in time: then the text is in English."""
     past: LoadedHistory | None
     """None if the turn did not get that far."""
     transcript: TurnTranscript | None = None
@@ -51,6 +53,11 @@ class TurnResult:
     meta: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """The events of the steps, for the journal."""
+
+    @property
+    def language(self) -> str:
+        """The language of the text."""
+        return nearest_language(None) if self.person is None else self.person.language
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +80,14 @@ async def record(claim: Claim, ended: TurnResult, services: Services) -> Recorde
             await services.learn(tx, claim)
         is_charged = transcript is not None and (transcript.is_sampled or services.charges_cached)
         await (services.credits.post if is_charged else services.credits.void)(tx, claim.turn_id)
-        await save_language(tx, claim, ended.person, services)
+        if ended.person is not None:
+            await save_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session_id, {**interaction_meta(ended, appended), "attempt": claim.attempt})
         await services.journal.note(tx, claim, [*ended.notes, ("credit_posted" if is_charged else "credit_voided", {})])
         to_send = await services.outbox_delivery.put_answer(tx, claim, [ended.text])
         await services.inbox.finish(tx, claim)
-    services.languages.note(ended.person.user, claim.envelope.event.text)
+    if ended.person is not None:
+        services.languages.note(ended.person.user, claim.envelope.event.text)
     return RecordedTurn(to_send, appended)
 
 
@@ -125,7 +134,7 @@ async def save_language(tx: Transaction, claim: Claim, person: ResolvedUser, ser
 
 def interaction_meta(ended: TurnResult, appended: AppendResult | None) -> dict[str, Any]:
     """The `interactions.meta` of a turn."""
-    meta = {**EMPTY_PROVENANCE, **provenance(ended.transcript), **ended.meta, "outcome": ended.outcome, "language": ended.person.language}
+    meta = {**EMPTY_PROVENANCE, **provenance(ended.transcript), **ended.meta, "outcome": ended.outcome, "language": ended.language}
     if appended is not None:
         meta |= {"head": appended.head, "nodes": list(appended.nodes), "context_ids": list(appended.contexts)}
     return meta

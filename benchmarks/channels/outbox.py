@@ -16,6 +16,7 @@ from hermes.app import Hermes, open_hermes
 from hermes.delivery.pacing import ACCOUNT_PACES, CHAT_PACES
 from hermes.ports.inbox import Claim
 from hermes.ports.users import UserState
+from hermes.router.outbox import render_text
 from hermes.turn import Envelope, MessageEvent, Platform
 
 EACH = 4
@@ -106,6 +107,6 @@ async def promised(hermes: Hermes, line: Line, chat: int) -> None:
             claim = await parts.inbox.claim(tx, receipt.turn_id)
             assert isinstance(claim, Claim)
             text = f"I heard m{number}. That sounds lovely, tell me more about it."
-            await parts.outbox.put(tx, claim, hermes.outbox_delivery.render(envelope, text))
+            await parts.outbox.put(tx, claim, render_text(envelope, text, hermes.account_channels))
             await parts.inbox.finish(tx, claim)
             await hermes.work.defer_delivery(tx, receipt.conversation_id)  # one job, however often

@@ -18,6 +18,7 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import Completion, ModelRequest, Usage
@@ -32,7 +33,6 @@ from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.dream_job import Dreamer, DreamJob
@@ -48,6 +48,7 @@ from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.concierge_catalogue import PostgresProducts
 from hermes.stores.postgres.concierge_records import PostgresPriceWatchers, PostgresReminders
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -62,6 +63,7 @@ from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.soul_cache import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.flows.directory import Directory
 
 QUICK = WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, proactive_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -90,16 +92,10 @@ class Post:
     def __init__(self) -> None:
         self.got: list[str] = []
 
-    def render(self, _: Platform, __: str, text: str) -> list[str]:
-        return [text]
-
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
         return DeliveryResult(state=OutboxState.SENT)
-
-    async def note(self, *_: object) -> None:
-        """Nobody reads it."""
 
 
 @dataclass
@@ -159,7 +155,8 @@ class House:
         self.memories, self.dreams, self.embeddings = PostgresMemories(keyring), PostgresDreams(keyring), HashedEmbeddings()
         self.reminders, self.watchers, self.products = PostgresReminders(keyring), PostgresPriceWatchers(), PostgresProducts()
         self.bases = RedisSoulCache(self.redis, self.database, keyring)
-        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.replies, {Platform.TELEGRAM: self.post})
+        settlement = SettlementWriter(PostgresCredits(), self.journal, LogAlerts(Metrics()))
+        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.post.send, settlement)
 
     # --- what is put together
 
@@ -222,7 +219,8 @@ class House:
             sessions=self.sessions,
             graphs=self.graphs,
             work=self.work,
-            outbox_delivery=self.outbox_delivery,
+            channels=Directory([]),
+            answer_signals=self.replies,
             languages=Steady(),
             scan=scan,
         )

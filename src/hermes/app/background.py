@@ -65,7 +65,8 @@ def background_jobs_from(
         sessions=adapters.sessions,
         graphs=adapters.graphs,
         work=work,
-        outbox_delivery=services.outbox_delivery,
+        channels=services.channels,
+        answer_signals=services.answer_signals,
         languages=services.languages,
         scan=scan,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+from uuid import UUID
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
@@ -16,6 +17,7 @@ from hermes.config import McpSettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
+from hermes.ports.channels import Channels
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
@@ -23,7 +25,6 @@ from hermes.ports.runtime import JobQueue, Transaction, Transactions
 from hermes.ports.tools import MediaFetcher
 from hermes.ports.users import DEFAULT_AGENT, Agent
 from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
@@ -173,7 +174,8 @@ def services_from(
     *,
     transactions: Transactions,
     work: JobQueue,
-    outbox_delivery: OutboxDelivery,
+    channels: Channels,
+    deliver: Callable[[UUID], Awaitable[None]],
     fleet: Fleet,
     models: Models,
     answer_services: AnswerServices,
@@ -201,7 +203,10 @@ def services_from(
         graphs=adapters.graphs,
         journal=adapters.journal,
         interactions=adapters.interactions,
-        outbox_delivery=outbox_delivery,
+        outbox=adapters.outbox,
+        channels=channels,
+        answer_signals=adapters.replies,
+        deliver=deliver,
         souls=answer_services.user_memory.souls,
         images=answer_services.images,
         tools=answer_services.tools,

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from hermes.ports.inbox import Claim, InboxMessage
-from hermes.turn import Envelope, Platform
+from hermes.turn import SEND_PLATFORMS, Envelope
 
 MAX_JOINED_MESSAGES = 20
 """The largest album has ten items."""
-JOINING_PLATFORMS = frozenset({Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class JoinWindow:
 
     def wait_s(self, envelope: Envelope) -> float:
         """How long this message waits before its turn begins."""
-        if envelope.event.platform not in JOINING_PLATFORMS:
+        if envelope.event.platform not in SEND_PLATFORMS:
             return 0.0
         return max(self.burst_s, self.album_s if envelope.album is not None else 0.0)
 

@@ -16,6 +16,7 @@ from hermes.ports.errors import OutOfCredit
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer, NoCapacity
 from hermes.ports.tools import ImageTooLarge, ImageUnreadable
+from hermes.router.outbox import deliver_answer
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import build_messages
@@ -88,10 +89,10 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
         text = fallback_text(kind, error, run.person, services)
         why = {"error": type(error).__name__, "step": run.at}
         ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, notes=run.notes)
-    recorded = await run.step("record", record(claim, ended, services))
+    appended = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
-    await extend_hot_history(claim, ended, recorded, services)
-    await services.outbox_delivery.hand_over(claim, recorded.outbox_message)
+    await extend_hot_history(claim, ended, appended, services)
+    await deliver_answer(claim, services)
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return ended
 

@@ -6,17 +6,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
+from hermes.ports.channels import Channels
 from hermes.ports.credits import Credits
-from hermes.ports.inbox import Claim, Inbox
+from hermes.ports.inbox import AnswerSignals, Claim, Inbox
 from hermes.ports.memories import Souls
 from hermes.ports.models import Models, TurnMeter
+from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
 from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.tools import Images, Tools
 from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.prompt_cache import CachedToolSets
 from hermes.turn import Envelope
 
@@ -61,7 +63,11 @@ class Services:
     graphs: Graphs
     journal: Journal
     interactions: Interactions
-    outbox_delivery: OutboxDelivery
+    outbox: Outbox
+    channels: Channels
+    answer_signals: AnswerSignals
+    deliver: Callable[[UUID], Awaitable[None]]
+    """Send the outbox messages of a conversation that are due."""
     souls: Souls
     images: Images
     tools: Tools

@@ -13,10 +13,10 @@ from uuid import UUID
 from hermes.graph.context import KeepReasoning
 from hermes.ports.errors import StaleHead, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import OutboxMessage
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry, Session
 from hermes.router.model_call import MICRO_PER_USD, JournaledAnswer
+from hermes.router.outbox import put_answer
 from hermes.router.replies import nearest_language
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import SECOND_CALL_REASONING, Prompt
@@ -60,16 +60,10 @@ class TurnResult:
         return nearest_language(None) if self.person is None else self.person.language
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedTurn:
-    """What is left to do after a turn's last transaction."""
+async def record(claim: Claim, ended: TurnResult, services: Services) -> AppendResult | None:
+    """End the turn; return what it added to the graph; None without a model's answer.
 
-    outbox_message: OutboxMessage | None
-    appended: AppendResult | None
-
-
-async def record(claim: Claim, ended: TurnResult, services: Services) -> RecordedTurn:
-    """End the turn; return what is left to do. Raises ClaimLost if another worker has taken it over, and StoreUnavailable."""
+    Raises ClaimLost if another worker has taken it over, and StoreUnavailable."""
     transcript, appended = ended.transcript, None
     async with services.transactions.begin() as tx:
         await services.inbox.hold(tx, claim)
@@ -84,16 +78,16 @@ async def record(claim: Claim, ended: TurnResult, services: Services) -> Recorde
             await save_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session_id, {**interaction_meta(ended, appended), "attempt": claim.attempt})
         await services.journal.note(tx, claim, [*ended.notes, ("credit_posted" if is_charged else "credit_voided", {})])
-        to_send = await services.outbox_delivery.put_answer(tx, claim, [ended.text])
+        await put_answer(tx, claim, ended.text, services)
         await services.inbox.finish(tx, claim)
     if ended.person is not None:
         services.languages.note(ended.person.user, claim.envelope.event.text)
-    return RecordedTurn(to_send, appended)
+    return appended
 
 
-async def extend_hot_history(claim: Claim, ended: TurnResult, recorded: RecordedTurn, services: Services) -> None:
+async def extend_hot_history(claim: Claim, ended: TurnResult, appended: AppendResult | None, services: Services) -> None:
     """Add the messages that were just committed to the hot history, if the model was shown all of it. Never raises."""
-    transcript, past, appended = ended.transcript, ended.past, recorded.appended
+    transcript, past = ended.transcript, ended.past
     if transcript is None or past is None or appended is None or transcript.prompt.offset or transcript.prompt.head != past.history.head:
         return
     messages = [entry.message for entry in entries_of(transcript)]

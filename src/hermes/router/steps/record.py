@@ -15,7 +15,7 @@ from hermes.ports.errors import StaleHead, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry, Session
-from hermes.router.model_call import MICRO_PER_USD, JournaledAnswer
+from hermes.router.effects import MICRO_PER_USD, JournaledAnswer
 from hermes.router.outbox import put_answer
 from hermes.router.replies import nearest_language
 from hermes.router.services import Services

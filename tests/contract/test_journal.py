@@ -46,14 +46,14 @@ async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Da
     turn_id, model = await new_turn(database, keyring), Model()
     for prepared in (b"first", b"second", b"third"):
         claim = await claim_turn(database, keyring, turn_id)
-        assert await run_once(claim, "call_model", 0, prepared, model, services) == (b"first", b"first!1")
+        assert await run_once(claim, "call_model", 0, prepared, model, services=services) == (b"first", b"first!1")
     assert model.calls == [b"first"]
 
 
 async def test_steps_and_indices_are_effects_of_their_own(database: Database, keyring: Keyring, services: Services) -> None:
     claim, model = await new_claim(database, keyring), Model()
     places = [("call_model", 0), ("call_model", 1), ("run_tools", 0)]
-    results = [await run_once(claim, step, at, b"x", model, services) for step, at in places]
+    results = [await run_once(claim, step, at, b"x", model, services=services) for step, at in places]
     assert results == [(b"x", b"x!1"), (b"x", b"x!2"), (b"x", b"x!3")]
 
 
@@ -62,8 +62,8 @@ async def test_an_effect_that_was_cut_off_runs_again_with_its_first_request(
 ) -> None:
     turn_id, model = await new_turn(database, keyring), Model(breaks_at=1)
     with pytest.raises(ConnectionError):
-        await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, services)
-    again = await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, services)
+        await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, services=services)
+    again = await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, services=services)
     assert again == (b"as sent", b"as sent!2")
 
 
@@ -72,7 +72,7 @@ async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyri
     paused = await claim_turn(database, keyring, turn_id)
     await claim_turn(database, keyring, turn_id)
     with pytest.raises(ClaimLost):
-        await run_once(paused, "call_model", 0, b"x", model, services)
+        await run_once(paused, "call_model", 0, b"x", model, services=services)
     assert model.calls == []
     async with database.begin() as tx:
         assert await journal.read(tx, turn_id) == []

@@ -17,14 +17,14 @@ from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
 from hermes.config import DeliverySettings
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.outbox_delivery import SettlementWriter
+from hermes.delivery.platform_limits import MessageTemplate
 from hermes.delivery.receipts import ReceiptHandler
-from hermes.delivery.service_window import MessageTemplate
 from hermes.ops.metrics import Metrics
 from hermes.ports.channels import Channel, ChannelAccount, ChannelAccounts, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
-from hermes.router.inbound import InboundRouter
+from hermes.router.intake import InboundRouter
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 

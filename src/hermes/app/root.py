@@ -25,10 +25,9 @@ from redis.backoff import NoBackoff
 from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
-from hermes.app.compaction_policy import compaction_policy_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
+from hermes.app.router import AnswerServices, UserMemory, compaction_policy_from, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.http_client import open_platform_client
@@ -47,9 +46,7 @@ from hermes.ports.credits import GlobalSpend
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
-from hermes.router.inbound import InboundRouter
-from hermes.router.intake import Intake
-from hermes.router.join_messages import JoinWindow
+from hermes.router.intake import InboundRouter, Intake, JoinWindow
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import MyDataStores
@@ -355,7 +352,7 @@ def assemble_hermes(
         completions=models.completions,
         account_channels=resources.account_channels,
         post=resources.post,
-        inbound=InboundRouter(intake, receipts, feedback, resources.metrics),
+        inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),
         receipts=receipts,
     )
 

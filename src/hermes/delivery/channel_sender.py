@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from hermes.delivery.pacing import Pacer
+from hermes.delivery.platform_limits import MessageTemplate, Pacer, is_window_open
 from hermes.delivery.retry_policy import (
     MAX_CALL_S,
     MAX_DOUBTS,
@@ -29,7 +29,6 @@ from hermes.delivery.retry_policy import (
     TriesSoFar,
     plan_retry,
 )
-from hermes.delivery.service_window import MessageTemplate, is_window_open
 from hermes.ports.channels import (
     Channel,
     Channels,

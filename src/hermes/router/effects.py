@@ -1,5 +1,5 @@
-"""Effects of a turn: what costs money or is visible outside Hermes, above all the model calls. However often the turn is driven, the journal
-keeps the result of each effect, so that it is paid once and a turn that runs again reads it word for word."""
+"""Effects of a turn: what costs money or is visible outside Hermes, above all model calls. The journal keeps the result of each effect, so
+that it is paid once, however often the turn is driven, and a turn that runs again reads it word for word."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EffectResult:
 
 
 async def run_once(
-    claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], services: Services
+    claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, services: Services
 ) -> tuple[bytes, bytes]:
     """Run an effect, unless the journal has its result; return the request of the first attempt, and the result that stands.
 

@@ -19,7 +19,7 @@ from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sess
 from hermes.ports.tools import Images, Tools
 from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.prompt_cache import CachedToolSets
+from hermes.router.sticky_tools import StickyTools
 from hermes.turn import Envelope
 
 
@@ -90,7 +90,7 @@ class Services:
     """Show the sender that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
     compaction: CompactionPolicy | None = None
     """How to compact a history that is too long for its model; None: the model is shown the history as it is."""
-    cached_tool_sets: CachedToolSets = field(default_factory=CachedToolSets)
+    sticky_tools: StickyTools = field(default_factory=StickyTools)
     links: Links = Links()
     per_minute: int = 30
     """Messages of one user in one conversation that Hermes answers within a minute."""

@@ -16,7 +16,7 @@ import structlog
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
 from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.users import UserState
-from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
+from hermes.router.intake import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
 from hermes.router.outbox import deliver_answer, put_answer
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply

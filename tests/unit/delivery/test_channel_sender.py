@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
-from hermes.delivery.service_window import MessageTemplate
+from hermes.delivery.platform_limits import MessageTemplate
 from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, PlatformResponse, SendOutcome
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import ChannelName, DeliveryResult, OutboxMessage, OutboxState

@@ -24,5 +24,5 @@ async def call_model(
         sent = read(request)
         return await ask_model(services, sent.messages, caller, tools=sent.tools, tool_choice=sent.tool_choice)
 
-    request, result = await run_once(claim, "call_model", 0, prepared, run, services)
+    request, result = await run_once(claim, "call_model", 0, prepared, run, services=services)
     return read(request), JournaledAnswer.from_bytes(result)

@@ -150,7 +150,7 @@ class TurnModel:
             return await ask_model(self._services, json.loads(body), self._caller, tools=(), max_tokens=request.max_tokens)
 
         try:
-            _, answered = await run_once(self._claim, COMPACT_STEP, index, prepared, run, self._services)
+            _, answered = await run_once(self._claim, COMPACT_STEP, index, prepared, run, services=self._services)
         except (BudgetSpent, CallsPaused) as error:
             raise ModelFailed(str(error), is_spent=True) from error
         except NoAnswer as error:

@@ -73,7 +73,7 @@ async def run_tools(
     try:
         # The journal already has the first request, its answer and the results word for word, and this request follows from them.
         request = json.dumps({"after": first.call_id}).encode()
-        _, concluded = await run_once(claim, "call_model", 1, request, conclude, services)
+        _, concluded = await run_once(claim, "call_model", 1, request, conclude, services=services)
     except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
         return TurnTranscript(prompt, first, results, raw=raw_output(results, person.language))
     return TurnTranscript(prompt, first, results, JournaledAnswer.from_bytes(concluded))
@@ -86,7 +86,7 @@ async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, ser
         result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
         return EffectResult(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
 
-    _, done = await run_once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, services)
+    _, done = await run_once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, services=services)
     return ToolResult(**json.loads(done))
 
 

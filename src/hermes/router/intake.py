@@ -13,7 +13,7 @@ that came after it meanwhile. Only on platforms that Hermes sends answers to: on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from uuid import UUID, uuid4
@@ -90,16 +90,14 @@ class JoinWindow:
     def messages_to_join(self, claim: Claim, behind: Sequence[InboxMessage]) -> list[InboxMessage]:
         """Return the waiting messages that belong to the claimed one: all of its album; and in a burst, all up to the first message of
         another sender or thread. `behind` is in the order of arrival."""
-        return list(self._belonging(claim, behind))
-
-    def _belonging(self, claim: Claim, behind: Sequence[InboxMessage]) -> Iterator[InboxMessage]:
-        album, is_burst = claim.envelope.album, bool(self.burst_s)
+        album, is_burst, joined = claim.envelope.album, bool(self.burst_s), []
         for message in behind:
             is_same_sender = message.user_id == claim.user_id and message.envelope.thread == claim.envelope.thread
             if is_same_sender and (is_burst or (album is not None and message.envelope.album == album)):
-                yield message
+                joined.append(message)
             else:
                 is_burst = False
+        return joined
 
 
 DEFAULT_JOIN_WINDOW = JoinWindow()

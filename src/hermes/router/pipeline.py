@@ -63,22 +63,18 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
         run.person = person = person.in_timezone(soul.timezone)
-        run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
+        run.past = past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         image = await run.step("route_image", route_image(claim, services))
-        prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, run.loaded_history, image))
-        prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, run.loaded_history, services))
+        prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, past, image))
+        prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, past, services))
         async with services.typing(claim.envelope):
-            first_call = await run.step(
-                "call_model", call_model(claim, prompt, person, run.loaded_history, services), limit_s=services.model_s
-            )
+            first_call = await run.step("call_model", call_model(claim, prompt, person, past, services), limit_s=services.model_s)
             prompt, _ = first_call
             run.intent = prompt.intent or prompt.gate
-            transcript = await run.step(
-                "run_tools", run_tools(claim, first_call, person, run.loaded_history, services), limit_s=services.tools_s
-            )
+            transcript = await run.step("run_tools", run_tools(claim, first_call, person, past, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
         ended = TurnResult(
-            text=transcript.text, outcome=ANSWERED, person=person, past=run.past, transcript=transcript, meta=meta, notes=run.notes
+            text=transcript.text, outcome=ANSWERED, person=person, past=past, transcript=transcript, meta=meta, notes=run.notes
         )
     except tuple(FALLBACKS) as error:
         kind = fallback_for(error)
@@ -133,11 +129,6 @@ class PipelineRun:
     past: LoadedHistory | None = None
     intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-
-    @property
-    def loaded_history(self) -> LoadedHistory:
-        assert self.past is not None  # noqa: S101  # after step 4
-        return self.past
 
     async def step(self, name: str, work: Awaitable[T], *, limit_s: float | None = None) -> T:
         """Run a step within its time limit, measure how long it takes, and note its event for the journal. Raises what the step raises."""

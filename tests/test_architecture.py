@@ -64,12 +64,16 @@ def beyond_the_standard_library(sources: Sources) -> list[str]:
 
 
 def rings(sources: Sources) -> list[str]:
-    """The first ring of imports, if there is one. Imports for types alone count: a type in the wrong module is a ring too."""
+    """The first ring of imports, if there is one. Imports for types alone count: a type in the wrong module is a ring too.
+
+    An import of `hermes.a.b` first runs `hermes/a/__init__.py` and all that it imports, so it is an import of `hermes.a` too. Not for
+    modules inside of `hermes.a`: that package is already being imported then."""
     known = {module_of(path) for path in sources}
     order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
     for found in sorted(imports(sources), key=lambda found: (found.importer, found.target)):
-        if found.target in known:
-            order.add(found.importer, found.target)
+        packages = {name for name in packages_above(found.target) if not is_within(found.importer, name)}
+        for target in sorted(known & {found.target, *packages}):
+            order.add(found.importer, target)
     try:
         order.prepare()
     except graphlib.CycleError as error:
@@ -185,6 +189,12 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def packages_above(module: str) -> list[str]:
+    """hermes.a.b lies in hermes.a, which lies in hermes."""
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
+
+
 def room_of(module: str) -> str:
     """The name below hermes: graph for hermes.graph.edit, and "" for hermes itself."""
     return module.partition(".")[2].partition(".")[0]
@@ -273,6 +283,19 @@ def test_finds_a_ring_through_a_package_that_shows_its_modules() -> None:
     assert rings({**package, "hermes/graph/traversal.py": ""}) == []
     [ring] = rings({**package, "hermes/graph/traversal.py": "from hermes.graph import apply"})
     assert set(ring.split(" <- ")) == {"hermes.graph", "hermes.graph.edit", "hermes.graph.traversal"}
+
+
+def test_finds_a_ring_through_the_init_of_a_package_on_the_way_to_a_module() -> None:
+    steps = {
+        "hermes/router/steps/__init__.py": "from hermes.router.steps.load import load",
+        "hermes/router/steps/load.py": "from hermes.router.call import ask",
+        "hermes/router/steps/resolve.py": "",
+    }
+    assert rings({**steps, "hermes/router/call.py": ""}) == []
+    [ring] = rings({**steps, "hermes/router/call.py": "from hermes.router.steps.resolve import User"})
+    assert set(ring.split(" <- ")) == {"hermes.router.call", "hermes.router.steps", "hermes.router.steps.load"}
+    bare = {**steps, "hermes/router/steps/__init__.py": "", "hermes/router/call.py": "from hermes.router.steps.resolve import User"}
+    assert rings(bare) == [], "a package that imports nothing closes no ring"
 
 
 def test_finds_a_ring_of_types_and_a_module_that_imports_itself() -> None:

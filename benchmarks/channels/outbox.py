@@ -1,8 +1,8 @@
 """How fast one worker brings out what was promised: at the pace that each platform allows, and as fast as the machine goes.
 
 The answers are in the outbox before the worker starts, as after an outage, and each conversation has its delivery job. Counted is what
-arrives, from the first to the last. What a platform allows is `hermes.delivery.pacing`'s; over several accounts it allows more than one
-machine can send, and what is left is the machine's own limit."""
+arrives, from the first to the last. `hermes.delivery.platform_limits` says what a platform allows; over several accounts it allows more
+than one machine can send, and what is left is the machine's own limit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from uuid import uuid4
 from channels.accounts import Account, Kind
 from channels.house import House, open_house, promise, say
 from hermes.app import Hermes, open_hermes
-from hermes.delivery.pacing import ACCOUNT_PACES, CHAT_PACES
+from hermes.delivery.platform_limits import ACCOUNT_PACES, CHAT_PACES
 from hermes.ports.inbox import Claim
 from hermes.ports.users import UserState
+from hermes.router.outbox import render_text
 from hermes.turn import Envelope, MessageEvent, Platform
 
 EACH = 4
@@ -106,6 +107,6 @@ async def promised(hermes: Hermes, line: Line, chat: int) -> None:
             claim = await parts.inbox.claim(tx, receipt.turn_id)
             assert isinstance(claim, Claim)
             text = f"I heard m{number}. That sounds lovely, tell me more about it."
-            await parts.outbox.put(tx, claim, hermes.outbox_delivery.render(envelope, text))
+            await parts.outbox.put(tx, claim, render_text(envelope, text, hermes.account_channels))
             await parts.inbox.finish(tx, claim)
             await hermes.work.defer_delivery(tx, receipt.conversation_id)  # one job, however often

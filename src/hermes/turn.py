@@ -23,6 +23,10 @@ class Platform(StrEnum):
     """A client of the completions endpoint. It gets its answer in the HTTP response."""
 
 
+SEND_PLATFORMS = frozenset({Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM})
+"""The platforms that Hermes sends its answers to. On the others clients fetch them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEvent:
     """One message as the router sees it, the same for every platform."""

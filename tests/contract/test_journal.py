@@ -1,23 +1,31 @@
 """The journal: an effect is noted before and after, its first request and first result stand, a fenced worker starts nothing."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
 from hermes.ports.sessions import Effect, EffectProgress
-from hermes.router.effects import EffectResult, Effects, EffectUncertain
+from hermes.router.effects import EffectResult, run_once
+from hermes.router.services import Services
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.users import PostgresUsers
 from tests.contract.turns import claim_turn, new_claim, new_turn
+from tests.unit.router.test_pipeline import house
 
 
 @pytest.fixture
 def journal(keyring: Keyring) -> PostgresJournal:
     return PostgresJournal(keyring)
+
+
+@pytest.fixture
+def services(database: Database, journal: PostgresJournal) -> Services:
+    return replace(house().services, transactions=database, journal=journal)
 
 
 class Model:
@@ -34,50 +42,37 @@ class Model:
         return EffectResult(request + b"!%d" % len(self.calls), {"backend": "scripted"})
 
 
-async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    turn_id = await new_turn(database, keyring)
-    model, effects = Model(), Effects(database, journal)
+async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Database, keyring: Keyring, services: Services) -> None:
+    turn_id, model = await new_turn(database, keyring), Model()
     for prepared in (b"first", b"second", b"third"):
         claim = await claim_turn(database, keyring, turn_id)
-        assert await effects.once(claim, "call_model", 0, prepared, model, is_repeatable=True) == b"first!1"
+        assert await run_once(claim, "call_model", 0, prepared, model, services=services) == (b"first", b"first!1")
     assert model.calls == [b"first"]
 
 
-async def test_steps_and_indices_are_effects_of_their_own(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    model, effects = Model(), Effects(database, journal)
+async def test_steps_and_indices_are_effects_of_their_own(database: Database, keyring: Keyring, services: Services) -> None:
+    claim, model = await new_claim(database, keyring), Model()
     places = [("call_model", 0), ("call_model", 1), ("run_tools", 0)]
-    assert [await effects.once(claim, step, at, b"x", model, is_repeatable=False) for step, at in places] == [b"x!1", b"x!2", b"x!3"]
+    results = [await run_once(claim, step, at, b"x", model, services=services) for step, at in places]
+    assert results == [(b"x", b"x!1"), (b"x", b"x!2"), (b"x", b"x!3")]
 
 
-async def test_a_repeatable_effect_that_was_cut_off_runs_again_with_its_first_request(
-    database: Database, keyring: Keyring, journal: PostgresJournal
+async def test_an_effect_that_was_cut_off_runs_again_with_its_first_request(
+    database: Database, keyring: Keyring, services: Services
 ) -> None:
-    turn_id = await new_turn(database, keyring)
-    model, effects = Model(breaks_at=1), Effects(database, journal)
+    turn_id, model = await new_turn(database, keyring), Model(breaks_at=1)
     with pytest.raises(ConnectionError):
-        await effects.once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, is_repeatable=True)
-    again = await effects.once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, is_repeatable=True)
-    assert again == b"as sent!2"
+        await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, services=services)
+    again = await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, services=services)
+    assert again == (b"as sent", b"as sent!2")
 
 
-async def test_an_effect_that_must_not_happen_twice_stays_uncertain(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    turn_id = await new_turn(database, keyring)
-    model, effects = Model(breaks_at=1), Effects(database, journal)
-    with pytest.raises(ConnectionError):
-        await effects.once(await claim_turn(database, keyring, turn_id), "run_tools", 0, b"book", model, is_repeatable=False)
-    with pytest.raises(EffectUncertain):
-        await effects.once(await claim_turn(database, keyring, turn_id), "run_tools", 0, b"book", model, is_repeatable=False)
-    assert model.calls == [b"book"]
-
-
-async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    turn_id = await new_turn(database, keyring)
+async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyring, journal: PostgresJournal, services: Services) -> None:
+    turn_id, model = await new_turn(database, keyring), Model()
     paused = await claim_turn(database, keyring, turn_id)
     await claim_turn(database, keyring, turn_id)
-    model = Model()
     with pytest.raises(ClaimLost):
-        await Effects(database, journal).once(paused, "call_model", 0, b"x", model, is_repeatable=True)
+        await run_once(paused, "call_model", 0, b"x", model, services=services)
     assert model.calls == []
     async with database.begin() as tx:
         assert await journal.read(tx, turn_id) == []

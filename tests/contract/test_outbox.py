@@ -1,23 +1,24 @@
 """The outbox: promised once, handed out in order, one at a time, and never forgotten."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
+from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import Metrics
 from hermes.ports.channels import SendOutcome
-from hermes.ports.inbox import AnswerSignal, Claim, InboxMessage
-from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage
-from hermes.ports.runtime import Transaction
+from hermes.ports.inbox import Claim, InboxMessage
+from hermes.ports.outbox import DeliveryResult, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage
 from hermes.ports.users import NewUser, UserState
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.outbox import first_state, render_text
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.journal import PostgresInteractions
+from hermes.stores.postgres.journal import PostgresInteractions, PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
@@ -25,6 +26,7 @@ from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 from tests.contract.turns import new_claim, new_turn
+from tests.flows.directory import Directory
 
 
 @pytest.fixture
@@ -479,80 +481,54 @@ class Post:
     def __init__(self, *answers: OutboxState) -> None:
         self.answers = list(answers)
         self.got: list[str] = []
-        self.noted: list[tuple[str, OutboxState]] = []
-
-    def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
-        return [text]
 
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
-        return DeliveryResult(state=self.answers.pop(0) if self.answers else OutboxState.SENT, retry_in_s=60)
-
-    async def note(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult, became: OutboxState) -> None:
-        self.noted.append((str(parcel.body), became))
+        state = self.answers.pop(0) if self.answers else OutboxState.SENT
+        return DeliveryResult(state=state, retry_in_s=60, is_failure=state is OutboxState.PENDING)
 
 
-class Bells:
-    """Notes whom it rang for."""
-
-    def __init__(self) -> None:
-        self.rung: list[UUID] = []
-
-    async def announce(self, turn_id: UUID) -> None:
-        self.rung.append(turn_id)
-
-    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
-        raise NotImplementedError
-
-
-def courier(database: Database, outbox: PostgresOutbox, post: Post) -> OutboxDelivery:
-    return OutboxDelivery(database, outbox, Bells(), {Platform.REST: post})
+@pytest.fixture
+def courier(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> Callable[[Post], OutboxDelivery]:
+    settlement = SettlementWriter(PostgresCredits(), PostgresJournal(keyring), LogAlerts(Metrics()))
+    return lambda post: OutboxDelivery(database, outbox, post.send, settlement)
 
 
 async def test_where_people_fetch_their_answers_the_promise_is_the_delivery(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:
-    claim, bells = await new_claim(database, keyring), Bells()
-    shelf = OutboxDelivery(database, outbox, bells, senders={})
+    claim = await new_claim(database, keyring)
     async with database.begin() as tx:
-        assert await shelf.put_answer(tx, claim, ["a"]) is None
-    await shelf.hand_over(claim, None)
-    assert bells.rung == [claim.turn_id]
-    async with database.begin() as tx:
+        await outbox.put(tx, claim, render_text(claim.envelope, "a", Directory([])), first_state(claim.envelope))
         assert await outbox.waiting(tx) == 0
         assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "a", {})
 
 
 async def test_what_a_turn_promised_is_sent_after_what_was_promised_before(
-    database: Database, keyring: Keyring, outbox: PostgresOutbox
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, courier: Callable[[Post], OutboxDelivery]
 ) -> None:
     first, second, post = await new_claim(database, keyring), await new_claim(database, keyring), Post()
     await put(database, outbox, first, "a")
-    async with database.begin() as tx:
-        parcel = await courier(database, outbox, post).put_answer(tx, second, ["b", "c"])
-    await courier(database, outbox, post).hand_over(second, parcel)
-    assert post.got == ["a", "b", "c"]
-
-
-async def test_the_courier_empties_the_outbox_in_order(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
-    claim = await new_claim(database, keyring)
-    await put(database, outbox, claim, "a", "b", "c")
-    post = Post()
-    await courier(database, outbox, post).deliver(claim.conversation_id)
+    await put(database, outbox, second, "b", "c")
+    await courier(post).deliver(second.conversation_id)
     assert post.got == ["a", "b", "c"]
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 0
 
 
-async def test_the_courier_stops_at_what_must_wait(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+async def test_the_courier_stops_at_what_must_wait_and_the_journal_says_so(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, courier: Callable[[Post], OutboxDelivery]
+) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
     post = Post(OutboxState.SENT, OutboxState.PENDING)
     for _ in range(2):
-        await courier(database, outbox, post).deliver(claim.conversation_id)
+        await courier(post).deliver(claim.conversation_id)
     assert post.got == ["a", "b"], "b waits for its time"
-    assert post.noted == [("a", OutboxState.SENT), ("b", OutboxState.PENDING)]
+    async with database.begin() as tx:
+        noted = [(event.type, event.facts["part"]) for event in await PostgresJournal(keyring).read(tx, claim.turn_id)]
+    assert noted == [("response_delivered", 0), ("delivery_failed", 1)]
 
 
 async def test_no_word_of_an_answer_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:

@@ -44,7 +44,7 @@ class Point:
     @property
     def is_marked(self) -> bool:
         """Whether the parcel was being sent, as far as the database knows."""
-        return self.is_sent_again or (self.place, self.is_after) in {("commit:inbox.hold", True), ("send", False)}
+        return self.is_sent_again or (self.place, self.is_after) in {("commit:outbox.take", True), ("send", False)}
 
 
 CLAIM = ["inbox.claim", "people.get", "credits.reserve"]
@@ -52,7 +52,7 @@ PREPARE = ["souls.load", "sessions.find_current", "histories.read", "images.look
 ASK = ["journal.begin", "answer", "journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
 TELL = ["histories.append", "replies.announce"]
-SEND = ["outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
+SEND = ["outbox.take", "commit:outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
 
 POINTS = [
     Point(place, is_after, turn, platform)

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
@@ -39,13 +39,11 @@ from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import Effect
-from hermes.router.outbox_delivery import OutboxSender
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.job_queue import WorkerOptions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.seal import MasterKeys
-from hermes.turn import Platform
 from tests.flows.echo import own_words, said
 
 log = structlog.get_logger("hermes.tests")
@@ -180,7 +178,7 @@ async def work(orders: Orders) -> None:
             sweep_s=settings.work.sweep_s,
             drain_s=settings.work.drain_s,
         )
-        hands = SnaredHands(hermes, snare, {Platform.TELEGRAM: Postman(orders, snare)})
+        hands = SnaredHands(hermes, snare, Postman(orders, snare))
         await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
 
 
@@ -226,6 +224,7 @@ class SignedJournal:
 
     def __init__(self, journal: Any) -> None:
         self._journal, self.finish, self.has_result, self.note = journal, journal.finish, journal.has_result, journal.note
+        self.add = journal.add
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
         asked = json.loads(request)
@@ -260,13 +259,13 @@ class SnaredTransactions:
 class SnaredHands:
     """Hands that count the turns of this process."""
 
-    def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, OutboxSender]) -> None:
+    def __init__(self, hermes: Hermes, snare: Snare, postman: Postman) -> None:
         transactions = SnaredTransactions(hermes.database, snare)
-        self._courier = replace(hermes.outbox_delivery, transactions=transactions, senders=senders)
+        self._courier = replace(hermes.outbox_delivery, transactions=transactions, send=postman.send)
         services = hermes.turns.services
         services = replace(services, tools=replace(services.tools, transactions=transactions))  # type: ignore[type-var]  # a Toolbox
         organs = {name: Snared(getattr(services, name), name, snare) for name in ("souls", "images", "tools")}
-        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, outbox_delivery=self._courier, **organs))
+        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, deliver=self._courier.deliver, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
     async def turn(self, turn_id: UUID) -> None:
@@ -295,17 +294,11 @@ class Postman:
     def __init__(self, orders: Orders, snare: Snare) -> None:
         self._snare, self._post = snare, opened(orders.post)
 
-    def render(self, _: Platform, __: str, text: str) -> list[str]:
-        return [text]
-
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         self._snare.reached("send", is_after=False)
         note(self._post, turn_id=str(parcel.turn_id), body=parcel.body, is_ambiguous=parcel.is_ambiguous, at=time.monotonic())
         self._snare.reached("send", is_after=True)
         return DeliveryResult(state=OutboxState.SENT)
-
-    async def note(self, *_: object) -> None:
-        """What is written down about it is looked at elsewhere."""
 
 
 SOON = datetime.now(UTC) + timedelta(days=30)

@@ -12,23 +12,23 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from uuid import UUID, uuid4
 
 from redis.asyncio import Redis
 
 from hermes.channels.http_client import PlatformHttpClient, open_platform_client
 from hermes.delivery.channel_sender import ChannelSender
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
-from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.users import UserState
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.outbox import render_text
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
@@ -76,18 +76,18 @@ class House:
         self.outbox = PostgresOutbox(self.keyring, cut_off_s=60, cap=self.cap)
         self.settlement = SettlementWriter(self.credits, self.journal, self)
         breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
+        self.channels = Directory([SimpleChannel(url=self.url, has_receipts=self.has_receipts)])
         self.dispatch = ChannelSender(
-            channels=Directory([SimpleChannel(url=self.url, has_receipts=self.has_receipts)]),
+            channels=self.channels,
             post=self.post,
             breakers=breakers,
-            settlement=self.settlement,
             alerts=self,
             meter=self.metrics,
             clock=self.clock,
             pause=self.pause,
             timer=lambda: time.monotonic() + self.slept_s,
         )
-        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, cast("Any", None), {Platform.TELEGRAM: self.dispatch})
+        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.dispatch.send, self.settlement)
         self.receipts = ReceiptHandler(
             transactions=self.database,
             tracking=self.outbox.tracking,
@@ -117,18 +117,18 @@ class House:
         assert isinstance(claim, Claim)
         return claim
 
-    async def end(self, claim: Claim, answer: str) -> OutboxMessage | None:
+    async def end(self, claim: Claim, answer: str) -> None:
         """End a turn, as `record` does."""
         async with self.database.begin() as tx:
             await self.credits.post(tx, claim.turn_id)
-            parcel = await self.outbox_delivery.put_answer(tx, claim, [answer])
+            await self.outbox.put(tx, claim, render_text(claim.envelope, answer, self.channels))
             await self.inbox.finish(tx, claim)
-        return parcel
 
     async def answer(self, answer: str, chat: str = "42") -> Claim:
         """A whole turn."""
         claim = await self.hear(chat=chat)
-        await self.outbox_delivery.hand_over(claim, await self.end(claim, answer))
+        await self.end(claim, answer)
+        await self.outbox_delivery.deliver(claim.conversation_id)
         return claim
 
     async def time_passes(self) -> None:
@@ -174,18 +174,13 @@ async def open_house(database_url: str, master_key: str, url: str, **options: An
 
 async def die_after_sending(database_url: str, master_key: str, conversation: str, url: str) -> None:
     async with open_house(database_url, master_key, url) as house:
-        real = house.dispatch.send
 
-        class Doomed:
-            render, note = house.dispatch.render, house.dispatch.note
+        async def send_and_die(parcel: OutboxMessage) -> DeliveryResult:
+            await house.dispatch.send(parcel)
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError("still alive")
 
-            async def send(self, parcel: OutboxMessage) -> DeliveryResult:
-                await real(parcel)
-                os.kill(os.getpid(), signal.SIGKILL)
-                raise AssertionError("still alive")
-
-        courier = OutboxDelivery(house.database, house.outbox, cast("Any", None), {Platform.TELEGRAM: Doomed()})
-        await courier.deliver(UUID(conversation))
+        await replace(house.outbox_delivery, send=send_and_die).deliver(UUID(conversation))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import Completion, ModelRequest, Usage
@@ -32,7 +33,6 @@ from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.dream_job import Dreamer, DreamJob
@@ -56,11 +56,13 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.caches import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.flows.directory import Directory
 
 QUICK = WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, proactive_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -89,16 +91,10 @@ class Post:
     def __init__(self) -> None:
         self.got: list[str] = []
 
-    def render(self, _: Platform, __: str, text: str) -> list[str]:
-        return [text]
-
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
         return DeliveryResult(state=OutboxState.SENT)
-
-    async def note(self, *_: object) -> None:
-        """Nobody reads it."""
 
 
 @dataclass
@@ -158,7 +154,8 @@ class House:
         self.memories, self.dreams, self.embeddings = PostgresMemories(keyring), PostgresDreams(keyring), HashedEmbeddings()
         self.reminders, self.watchers, self.products = PostgresReminders(keyring), PostgresPriceWatchers(), PostgresProducts()
         self.bases = RedisSoulCache(self.redis, self.database, keyring)
-        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.replies, {Platform.TELEGRAM: self.post})
+        settlement = SettlementWriter(PostgresCredits(), self.journal, LogAlerts(Metrics()))
+        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.post.send, settlement)
 
     # --- what is put together
 
@@ -221,7 +218,8 @@ class House:
             sessions=self.sessions,
             graphs=self.graphs,
             work=self.work,
-            outbox_delivery=self.outbox_delivery,
+            channels=Directory([]),
+            answer_signals=self.replies,
             languages=Steady(),
             scan=scan,
         )

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, ReceiptRank, SendOutcome
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import ALL_DEAD_LETTERS, OutboxLengths
+from hermes.router.outbox import render_text
 from hermes.stores.postgres.job_queue import WorkerOptions, open_job_queue
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform
@@ -98,8 +99,8 @@ async def test_a_stated_time_is_kept_by_every_process(house: House, api: BotApi)
 async def test_what_keeps_failing_is_tried_four_times_in_four_rounds_and_then_given_up_with_its_credit(house: House, api: BotApi) -> None:
     api.is_down = True
     claim, rounds = await house.hear(), []
-    parcel = await house.end(claim, "one")
-    await house.outbox_delivery.hand_over(claim, parcel)
+    await house.end(claim, "one")
+    await house.outbox_delivery.deliver(claim.conversation_id)
     for _ in range(4):
         rounds.append((api.asked, *(await states(house))[0][:3]))
         house.clock.ahead += timedelta(minutes=10)  # so that no breaker opens: failures lie further apart
@@ -310,7 +311,7 @@ async def test_news_that_die_give_nothing_back(house: House, api: BotApi) -> Non
     async with house.database.begin() as tx:
         said = await house.inbox.message_of(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_proactive(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
+        await house.outbox.put_proactive(tx, said, "reminder/7KQ2", render_text(said.envelope, "call mum", house.channels))
     api.refuse(400, "Bad Request: no")
     await house.outbox_delivery.deliver(claim.conversation_id)
     async with house.database.begin() as tx:

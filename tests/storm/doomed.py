@@ -11,7 +11,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -23,7 +23,6 @@ from hermes.cli.service import open_listener
 from hermes.config import Settings
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.runtime import Transaction, Transactions
-from hermes.router.outbox_delivery import OutboxSender
 from hermes.web import serve_until_cancelled
 
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
@@ -94,13 +93,12 @@ class SnaredTransactions:
 class SnaredSender:
     """A sender whose sends are places."""
 
-    def __init__(self, sender: OutboxSender, snare: Snare) -> None:
-        self._sender, self._snare = sender, snare
-        self.render, self.note = sender.render, sender.note
+    def __init__(self, send: Callable[[OutboxMessage], Awaitable[DeliveryResult]], snare: Snare) -> None:
+        self._send, self._snare = send, snare
 
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         self._snare.reached("send", is_after=False)
-        sending = await self._sender.send(parcel)
+        sending = await self._send(parcel)
         self._snare.reached("send", is_after=True)
         return sending
 
@@ -114,9 +112,9 @@ async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]
 
     async with open_hermes(settings, adjust=adjust) as hermes:
         transactions = SnaredTransactions(hermes.database, snare)
-        senders = {platform: SnaredSender(sender, snare) for platform, sender in hermes.outbox_delivery.senders.items()}
-        courier = replace(hermes.outbox_delivery, transactions=transactions, senders=senders)
-        turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, outbox_delivery=courier))
+        sender = SnaredSender(hermes.outbox_delivery.send, snare)
+        courier = replace(hermes.outbox_delivery, transactions=transactions, send=sender.send)
+        turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, deliver=courier.deliver))
         intake = replace(hermes.intake, transactions=transactions)
         hearing = replace(hermes.inbound, intake=intake)
         yield replace(hermes, intake=intake, turns=turns, outbox_delivery=courier, inbound=hearing)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import ModelServices, SystemClock
-from hermes.app.router import UserMemory
-from hermes.config import BackendKind, Settings
-from hermes.gateway.catalogue import ModelCatalogue
+from hermes.app.router import UserMemory, can_read
+from hermes.config import Settings
 from hermes.ports.memories import DreamDepth
 from hermes.ports.runtime import JobQueue, Transactions
 from hermes.router.chores import Chore, default_chores
@@ -19,9 +18,6 @@ from hermes.soul.extract import re_embed
 from hermes.soul.learn_job import LearnJob
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.sanitize import sanitize_memory_value, scan
-
-LIMITED_BACKENDS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
-"""Backends that cannot read what users tell about themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,8 @@ def background_jobs_from(
         sessions=adapters.sessions,
         graphs=adapters.graphs,
         work=work,
-        outbox_delivery=services.outbox_delivery,
+        channels=services.channels,
+        answer_signals=services.answer_signals,
         languages=services.languages,
         scan=scan,
     )
@@ -96,9 +93,3 @@ def chores_from(
         dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
         re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
     )
-
-
-def can_read(catalogue: ModelCatalogue, tier: str) -> bool:
-    """Whether the first model of a tier can read and write. A script cannot, so Hermes does not ask it after every message."""
-    found = catalogue.tiers.get(tier)
-    return found is not None and catalogue.models[found.chain[0]].backend not in LIMITED_BACKENDS

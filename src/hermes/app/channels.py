@@ -16,15 +16,15 @@ from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profil
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
 from hermes.config import DeliverySettings
 from hermes.delivery.channel_sender import ChannelSender
+from hermes.delivery.outbox_delivery import SettlementWriter
+from hermes.delivery.platform_limits import MessageTemplate
 from hermes.delivery.receipts import ReceiptHandler
-from hermes.delivery.service_window import MessageTemplate
-from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.metrics import Metrics
 from hermes.ports.channels import Channel, ChannelAccount, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
-from hermes.router.inbound import InboundRouter
+from hermes.router.intake import InboundRouter
 from hermes.stores.postgres.accounts import PostgresChannelAccounts
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
@@ -39,8 +39,6 @@ RETRY_PAUSE_S = 5.0
 """The pause after a poll that failed."""
 REFRESH_S = 2.0
 SETUP_TIMEOUT_S = 15.0
-SEND_PLATFORMS = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
-"""Platforms that Hermes sends answers to; on the others the client fetches them."""
 
 
 class BadAccount(ValueError):
@@ -182,7 +180,6 @@ def channel_sender_from(
         channels=account_channels,
         post=post,
         breakers=adapters.breakers,
-        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
         alerts=adapters.alerts,
         meter=metrics,
         clock=SystemClock(),
@@ -194,13 +191,13 @@ def channel_sender_from(
     )
 
 
-def receipts_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
+def receipts_from(adapters: Adapters, transactions: Transactions, settlement: SettlementWriter, metrics: Metrics) -> ReceiptHandler:
     """Return the handler of delivery receipts."""
     return ReceiptHandler(
         transactions=transactions,
         tracking=adapters.outbox.tracking,
         dead_letters=adapters.outbox.dead_letters,
-        settlement=SettlementWriter(adapters.credits, adapters.journal, adapters.alerts),
+        settlement=settlement,
         meter=metrics,
     )
 

@@ -24,16 +24,16 @@ from redis.backoff import NoBackoff
 
 from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.background import BackgroundJobs, background_jobs_from
-from hermes.app.channels import SEND_PLATFORMS, AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
-from hermes.app.compaction_policy import compaction_policy_from
+from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
+from hermes.app.router import AnswerServices, UserMemory, compaction_policy_from, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
 from hermes.config import Environment, Settings
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.client_chats import ChatCompletions
@@ -46,10 +46,7 @@ from hermes.ports.credits import GlobalSpend
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
-from hermes.router.inbound import InboundRouter
-from hermes.router.intake import Intake
-from hermes.router.join_messages import JoinWindow
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.intake import InboundRouter, Intake, JoinWindow
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import MyDataStores
@@ -318,17 +315,17 @@ def assemble_hermes(
         join_window=join_window,
     )
     channel_sender = channel_sender_from(settings.delivery, adapters, resources.account_channels, resources.post, resources.metrics)
-    outbox_delivery = OutboxDelivery(
-        resources.database, adapters.outbox, adapters.replies, senders=dict.fromkeys(SEND_PLATFORMS, channel_sender)
-    )
+    settlement = SettlementWriter(adapters.credits, adapters.journal, adapters.alerts)
+    outbox_delivery = OutboxDelivery(resources.database, adapters.outbox, channel_sender.send, settlement)
     feedback = Feedback(transactions=resources.database, tracking=adapters.outbox.tracking, graphs=adapters.graphs)
-    receipts = receipts_from(adapters, resources.database, resources.metrics)
+    receipts = receipts_from(adapters, resources.database, settlement, resources.metrics)
     services = services_from(
         settings,
         adapters,
         transactions=resources.database,
         work=resources.work,
-        outbox_delivery=outbox_delivery,
+        channels=resources.account_channels,
+        deliver=outbox_delivery.deliver,
         fleet=models.fleet,
         models=adapters.models or models.gateway,
         answer_services=answer_services,
@@ -355,7 +352,7 @@ def assemble_hermes(
         completions=models.completions,
         account_channels=resources.account_channels,
         post=resources.post,
-        inbound=InboundRouter(intake, receipts, feedback, resources.metrics),
+        inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),
         receipts=receipts,
     )
 

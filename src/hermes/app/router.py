@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
+from uuid import UUID
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.config import McpSettings, Settings
+from hermes.config import BackendKind, HistorySettings, McpSettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
+from hermes.ports.channels import Channels
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
 from hermes.ports.runtime import JobQueue, Transaction, Transactions
 from hermes.ports.tools import MediaFetcher
 from hermes.ports.users import DEFAULT_AGENT, Agent
-from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
@@ -41,9 +43,15 @@ from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.executor import Toolbox, ToolSource, no_more_tools
 from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
+from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summariser
+from hermes.trajectories.sampling_model import SamplingModel
 
 MCP_MODULE = "hermes.tools.mcp"
 """Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
+LIMITED_BACKENDS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
+"""Backends that cannot read what users tell about themselves."""
+SUMMARY_TIMEOUT_S = 20.0
+"""A user waits for the answer meanwhile, so a model that takes longer for a summary is given up."""
 EXTRA_WAIT_S = 30.0
 """Added to the gateway's own deadlines: so the gateway's deadline passes before the limit of the step that waits for it."""
 
@@ -173,7 +181,8 @@ def services_from(
     *,
     transactions: Transactions,
     work: JobQueue,
-    outbox_delivery: OutboxDelivery,
+    channels: Channels,
+    deliver: Callable[[UUID], Awaitable[None]],
     fleet: Fleet,
     models: Models,
     answer_services: AnswerServices,
@@ -201,7 +210,10 @@ def services_from(
         graphs=adapters.graphs,
         journal=adapters.journal,
         interactions=adapters.interactions,
-        outbox_delivery=outbox_delivery,
+        outbox=adapters.outbox,
+        channels=channels,
+        answer_signals=adapters.replies,
+        deliver=deliver,
         souls=answer_services.user_memory.souls,
         images=answer_services.images,
         tools=answer_services.tools,
@@ -220,6 +232,34 @@ def services_from(
         charges_cached=settings.credits.charge_cached,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )
+
+
+def compaction_policy_from(history: HistorySettings, catalogue: ModelCatalogue) -> CompactionPolicy:
+    """Return the policy. In a tier whose first model cannot write summaries (`can_read`), histories are compacted without a model."""
+    default = CompressionSettings()
+    settings = replace(
+        default,
+        summarization=replace(default.summarization, max_retries=1, timeout=SUMMARY_TIMEOUT_S, max_prompt_tokens=history.max_tokens),
+        processing=replace(default.processing, per_trajectory_timeout=2 * SUMMARY_TIMEOUT_S),
+    )
+
+    def limit_of(tier: str) -> int:
+        found = catalogue.tiers.get(tier)
+        first = catalogue.models[found.chain[0]] if found else None
+        if first is None or first.capabilities.context is None:
+            return history.max_tokens
+        return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))
+
+    def summariser(model: SamplingModel, tier: str) -> Summariser:
+        return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else ExtractiveSummariser()
+
+    return CompactionPolicy(limit_of=limit_of, summariser=summariser, settings=settings, counter=ImageTokenCounter())
+
+
+def can_read(catalogue: ModelCatalogue, tier: str) -> bool:
+    """Whether the first model of a tier can read and write. A script cannot, so Hermes does not ask it after every message."""
+    found = catalogue.tiers.get(tier)
+    return found is not None and catalogue.models[found.chain[0]].backend not in LIMITED_BACKENDS
 
 
 async def preload(adapters: Adapters) -> None:

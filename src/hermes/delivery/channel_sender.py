@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from hermes.delivery.pacing import Pacer
+from hermes.delivery.platform_limits import MessageTemplate, Pacer, is_window_open
 from hermes.delivery.retry_policy import (
     MAX_CALL_S,
     MAX_DOUBTS,
@@ -29,8 +29,6 @@ from hermes.delivery.retry_policy import (
     TriesSoFar,
     plan_retry,
 )
-from hermes.delivery.service_window import MessageTemplate, is_window_open
-from hermes.delivery.settlement import SettlementWriter
 from hermes.ports.channels import (
     Channel,
     Channels,
@@ -50,11 +48,10 @@ from hermes.ports.outbox import (
     BreakerTransition,
     ChannelName,
     DeliveryResult,
-    MessageBody,
     OutboxMessage,
     OutboxState,
 )
-from hermes.ports.runtime import Alerts, Clock, Transaction
+from hermes.ports.runtime import Alerts, Clock
 from hermes.turn import Platform
 
 log = structlog.get_logger()
@@ -69,12 +66,11 @@ def add_jitter(wait_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSender:
-    """The OutboxSender of all platforms that have channels. One for each process: it knows how fast this process writes."""
+    """Sends outbox messages to all platforms that have channels. One for each process: it knows how fast this process writes."""
 
     channels: Channels
     post: PlatformClient
     breakers: Breakers
-    settlement: SettlementWriter
     alerts: Alerts
     meter: PlatformMeter
     clock: Clock
@@ -93,15 +89,8 @@ class ChannelSender:
     timer: Callable[[], float] = time.monotonic
     jitter: Callable[[float], float] = add_jitter
 
-    def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
-        """As OutboxSender.render. If rendering leaves nothing of a text, the text is sent as it is."""
-        channel = self.channels.get(platform, account)
-        if channel is None:
-            return [text]
-        return channel.render(text) or ([{"text": text}] if text.strip() else [])
-
     async def send(self, message: OutboxMessage) -> DeliveryResult:
-        """As OutboxSender.send."""
+        """Send a message and return how that went. Never raises for what a platform or a network does; takes less than two minutes."""
         channel_name = ChannelName(message.platform, message.account)
         channel = self.channels.get(message.platform, message.account)
         if channel is None:
@@ -114,10 +103,6 @@ class ChannelSender:
         if isinstance(body, DeliveryResult):
             return body
         return await SendRound(self, channel_name, channel, message).run(body)
-
-    async def note(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, became: OutboxState) -> None:
-        """As OutboxSender.note."""
-        await self.settlement.note(tx, message, result, became)
 
     def _not_set_up(self, message: OutboxMessage) -> DeliveryResult:
         """Put the message back as long as it has tries: the account may be missing only in this process, or until the operator adds it."""

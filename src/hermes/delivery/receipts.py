@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from hermes.delivery.settlement import SettlementWriter
+from hermes.delivery.outbox_delivery import SettlementWriter
 from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, SendOutcome
 from hermes.ports.models import PlatformMeter
 from hermes.ports.outbox import DeadLetters, DeliveryTracking

@@ -1,18 +1,26 @@
-"""Run an effect once per turn, however often the turn is driven: it costs money, or is visible outside Hermes."""
+"""Effects of a turn: what costs money or is visible outside Hermes, above all model calls. The journal keeps the result of each effect, so
+that it is paid once, however often the turn is driven, and a turn that runs again reads it word for word."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from hermes.graph import CallRecord
+from hermes.ports.backends import ModelRequest
+from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
-from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import EffectProgress, Journal
+from hermes.ports.models import Answer, Caller, CallSource, NoAnswer
+from hermes.ports.tools import ToolCall
+from hermes.router.services import Services
+from hermes.router.steps.resolve_user import ResolvedUser
 
-
-class EffectUncertain(Exception):
-    """An earlier attempt began this effect and was cut off: it may have happened, and it must not happen twice."""
+MICRO_PER_USD = 1_000_000
+MAX_TOKENS = 1_000_000
+"""Above the limit of every model, so that the model's own limit holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +31,151 @@ class EffectResult:
     facts: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """Runs effects; the journal remembers each of them by turn, step and index."""
+async def run_once(
+    claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, services: Services
+) -> tuple[bytes, bytes]:
+    """Run an effect, unless the journal has its result; return the request of the first attempt, and the result that stands.
 
-    transactions: Transactions
-    journal: Journal
+    `request` is what this attempt prepared; `run` gets what the first attempt prepared. If an attempt was cut off, the effect runs again:
+    a model call costs, but does no harm, and a tool itself makes sure that its effect happens once. Raises ClaimLost before anything
+    runs."""
+    async with services.transactions.once() as tx:
+        effect = await services.journal.begin(tx, claim, step, index, request)
+    if effect.result is not None:
+        return effect.request, effect.result
+    done = await run(effect.request)
+    async with services.transactions.once() as tx:
+        return effect.request, await services.journal.finish(tx, claim, step, index, done.result, facts=done.facts)
 
-    async def once(
-        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
-    ) -> bytes:
-        """As `once_with_request`, but return the result alone."""
-        return (await self.once_with_request(claim, step, index, request, run, is_repeatable=is_repeatable))[1]
 
-    async def once_with_request(
-        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
-    ) -> tuple[bytes, bytes]:
-        """Run an effect, unless the journal has its result; return the request of the first attempt, and the result that stands.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournaledAnswer:
+    """A model's answer with the facts of its call, as the journal stores it."""
 
-        `request` is what this attempt prepared; `run` gets what the first attempt prepared. If an attempt was cut off, a repeatable effect
-        (a model call: it costs, but does no harm) runs again; any other raises EffectUncertain. Raises ClaimLost before anything runs."""
-        async with self.transactions.once() as tx:
-            effect = await self.journal.begin(tx, claim, step, index, request)
-        if effect.result is not None:
-            return effect.request, effect.result
-        if effect.progress is EffectProgress.STARTED and not is_repeatable:
-            raise EffectUncertain(f"{step}[{index}]")
-        done = await run(effect.request)
-        async with self.transactions.once() as tx:
-            return effect.request, await self.journal.finish(tx, claim, step, index, done.result, facts=done.facts)
+    message: Mapping[str, Any]
+    call_id: str
+    model: str
+    backend: str
+    finish_reason: str
+    tokens_in: int
+    tokens_out: int
+    micro_usd: int
+    rate: Mapping[str, int]
+    latency_ms: int
+    attempts: Sequence[str]
+    copy_of: str | None = None
+    """The call that sampled it, if it came from the cache."""
+    request_digest: str = ""
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+
+    @classmethod
+    def of(cls, answer: Answer) -> JournaledAnswer:
+        completion = answer.completion
+        return cls(
+            message={name: value for name, value in completion.message.items() if value is not None},
+            call_id=str(answer.call_id),
+            model=completion.model,
+            backend=answer.backend,
+            finish_reason=completion.finish_reason,
+            tokens_in=completion.usage.tokens_in,
+            tokens_out=completion.usage.tokens_out,
+            micro_usd=answer.micro_usd,
+            rate=dict(answer.rate),
+            latency_ms=answer.latency_ms,
+            attempts=[f"{attempt.name}: {attempt.outcome}" for attempt in answer.attempts],
+            copy_of=str(answer.copy_of) if answer.copy_of else None,
+            request_digest=completion.request_digest,
+            prompt_token_ids=list_or_none(completion.prompt_token_ids),
+            token_ids=list_or_none(completion.token_ids),
+            logprobs=list_or_none(completion.logprobs) if completion.token_ids is not None else None,
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> JournaledAnswer:
+        return cls(**json.loads(body))
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
+
+    @property
+    def text(self) -> str:
+        content = self.message.get("content")
+        return content.strip() if isinstance(content, str) else ""
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        calls = self.message.get("tool_calls") or ()
+        return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that the journal may show: names and numbers, no text."""
+        names = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
+        return {**{name: getattr(self, name) for name in names}, "attempts": list(self.attempts)}
+
+    def record(self, tools: Sequence[Mapping[str, Any]]) -> CallRecord:
+        """The call as the message graph keeps it."""
+        extra = {"call_id": self.call_id, "backend": self.backend, "latency_ms": self.latency_ms, "micro_usd": self.micro_usd}
+        return CallRecord(
+            model=self.model,
+            finish_reason=self.finish_reason,
+            usage={"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
+            tools=list(tools) or None,
+            tokenizer=self.model if self.token_ids is not None else None,
+            request_digest=self.request_digest or None,
+            prompt_token_ids=self.prompt_token_ids,
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            sample_id=self.call_id,
+            extra=extra if self.copy_of is None else {**extra, "copy_of": self.copy_of},
+        )
+
+
+def list_or_none(values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+class EmptyAnswer(NoAnswer):
+    """The model returned neither text nor tool calls."""
+
+
+async def ask_model(
+    services: Services,
+    messages: Sequence[Mapping[str, Any]],
+    caller: Caller,
+    *,
+    tools: Sequence[Mapping[str, Any]],
+    tool_choice: str | Mapping[str, Any] | None = None,
+    max_tokens: int | None = None,
+) -> EffectResult:
+    """Call the model once through the gateway. Raises NoAnswer, BudgetSpent and CallsPaused."""
+    request = ModelRequest(
+        messages=messages,
+        max_tokens=max_tokens or MAX_TOKENS,
+        tools=tools,
+        tool_choice=tool_choice,
+        wants_tokens=True,
+        user=str(caller.user_id),
+    )
+    try:
+        answer = JournaledAnswer.of(await services.models.complete(request, caller))
+    except StoreUnavailable as error:
+        # The rest of the budget is unknown, so it counts as spent: no call is made. If the turn's own store is away, the steps raise.
+        raise NoAnswer(f"the call could not be admitted: {error}") from error
+    if not answer.text and (not answer.tool_calls or tool_choice == "none"):
+        raise EmptyAnswer(f"{answer.model} said nothing ({answer.finish_reason})")
+    return EffectResult(answer.to_bytes(), answer.facts)
+
+
+def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID) -> Caller:
+    return Caller(
+        user_id=claim.user_id,
+        account=claim.envelope.account,
+        tier=person.tier,
+        source=CallSource.ROUTER,
+        turn_id=claim.turn_id,
+        session_id=session_id,
+        agent=person.agent.name,
+    )

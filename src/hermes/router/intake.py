@@ -1,21 +1,106 @@
-"""Accept a message: once, in order, and acknowledged only when it is stored.
+"""How messages come in: the events of a webhook are routed, and a message is stored once, in order, before it is acknowledged.
 
-    find or create the sender  →  number and store the message  →  defer its turn  →  commit  →  acknowledge
+    webhook  →  its events, one by one  →  message   →  find or create the sender, number and store it, defer its turn  →  acknowledge
+                                           receipt   →  delivery
+                                           reaction  →  feedback
 
-All of it is one transaction. No model is called here."""
+Each event is a transaction of its own. If the store goes away in the middle, the platform sends the whole webhook again, and the events
+that were stored already are found and not stored twice. No model is called here.
+
+Some messages are joined into one turn: the items of an album and, if the settings say so, messages that one user writes in quick
+succession. Platforms send every item as a message of its own. The first one waits a little; the worker that claims it joins the messages
+that came after it meanwhile. Only on platforms that Hermes sends answers to: on the others each request waits for an answer of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from uuid import UUID, uuid4
 
+import structlog
+
+from hermes.ports.channels import Channel, DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.ports.credits import Credits
-from hermes.ports.inbox import AcceptedMessage, Inbox
+from hermes.ports.inbox import AcceptedMessage, Claim, Inbox, InboxMessage
+from hermes.ports.models import PlatformMeter
 from hermes.ports.runtime import JobQueue, Transactions
 from hermes.ports.users import IdempotencyKeys, Users, UserState
-from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, JoinWindow
+from hermes.router.feedback import Feedback
 from hermes.router.signup import signup_event
-from hermes.turn import Envelope
+from hermes.turn import SEND_PLATFORMS, Envelope, Platform
+
+log = structlog.get_logger()
+
+MAX_JOINED_MESSAGES = 20
+"""The largest album has ten items."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundRouter:
+    """Gives each inbound event of a platform to the part that handles it."""
+
+    intake: Intake
+    apply_report: Callable[[Platform, str, DeliveryReceipt | ReachabilityChanged | IdChanged], Awaitable[None]]
+    """Apply what a platform reports after a send, given the platform and the account. Raises StoreUnavailable."""
+    feedback: Feedback
+    meter: PlatformMeter
+
+    async def route(self, channel: Channel, events: Sequence[InboundEvent], *, newcomer: UserState) -> int:
+        """Handle all events; return the number of new messages. Raises InboxFull and StoreUnavailable; then the platform sends it again.
+
+        `newcomer` is the state for a sender who is not a user yet."""
+        new = 0
+        for event in events:
+            match event:
+                case InboundMessage():
+                    new += (await self.intake.accept(event.stored_envelope, newcomer=newcomer, alias=event.alias)).is_new
+                case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
+                    await self.apply_report(channel.platform, channel.account, event)
+                case Reaction():
+                    await self.feedback.apply(channel.platform, channel.account, event)
+                case Ignored():
+                    self._count_ignored(channel, event)
+        return new
+
+    def _count_ignored(self, channel: Channel, ignored: Ignored) -> None:
+        facts = {"platform": str(channel.platform), "account": channel.account, "reason": ignored.reason}
+        self.meter.count_ignored(facts["platform"], ignored.reason)
+        if ignored.meant_for:
+            # The sender waits for an answer that never comes: the operator has to add that account, or to unsubscribe it.
+            log.warning("webhook_ignored", **facts, meant_for=ignored.meant_for)
+        else:
+            log.info("webhook_ignored", **facts)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindow:
+    """How long a message waits for others to join it, in seconds."""
+
+    album_s: float = 1.0
+    burst_s: float = 0.0
+    """0: a message that is not part of an album does not wait."""
+
+    def wait_s(self, envelope: Envelope) -> float:
+        """How long this message waits before its turn begins."""
+        if envelope.event.platform not in SEND_PLATFORMS:
+            return 0.0
+        return max(self.burst_s, self.album_s if envelope.album is not None else 0.0)
+
+    def messages_to_join(self, claim: Claim, behind: Sequence[InboxMessage]) -> list[InboxMessage]:
+        """Return the waiting messages that belong to the claimed one: all of its album; and in a burst, all up to the first message of
+        another sender or thread. `behind` is in the order of arrival."""
+        album, is_burst, joined = claim.envelope.album, bool(self.burst_s), []
+        for message in behind:
+            is_same_sender = message.user_id == claim.user_id and message.envelope.thread == claim.envelope.thread
+            if is_same_sender and (is_burst or (album is not None and message.envelope.album == album)):
+                joined.append(message)
+            else:
+                is_burst = False
+        return joined
+
+
+DEFAULT_JOIN_WINDOW = JoinWindow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +159,18 @@ class Intake:
             if accepted.is_new:
                 await self.work.defer_turn(tx, accepted.turn_id, accepted.conversation_id, in_s=self.join_window.wait_s(envelope))
         return accepted
+
+
+def join_messages(envelopes: Sequence[Envelope]) -> Envelope:
+    """Join several messages of one sender into one: all their texts in order, and all their media."""
+    first = envelopes[0]
+    if len(envelopes) == 1:
+        return first
+    text = "\n".join(envelope.event.text for envelope in envelopes if envelope.event.text.strip())
+    with_media = [envelope for envelope in envelopes if envelope.event.media_url]
+    # An image comes first: if the first medium is a video, step route_image shows the model none of them.
+    with_media.sort(key=lambda envelope: not (envelope.event.media_type or "").startswith("image/"))
+    shown = with_media[0].event if with_media else first.event
+    more = chain.from_iterable((envelope.event.media_url, *envelope.attachments) for envelope in with_media)
+    event = replace(first.event, text=text, media_url=shown.media_url, media_type=shown.media_type)
+    return replace(first, event=event, attachments=tuple(reference for reference in more if reference)[1:])

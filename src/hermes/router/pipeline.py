@@ -16,28 +16,19 @@ from hermes.ports.errors import OutOfCredit
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer, NoCapacity
 from hermes.ports.tools import ImageTooLarge, ImageUnreadable
+from hermes.router.outbox import deliver_answer
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
-from hermes.router.steps import (
-    LoadedHistory,
-    NotActivated,
-    ResolvedUser,
-    TooManyMessages,
-    TurnResult,
-    UnknownSender,
-    build_messages,
-    call_model,
-    gate_tools,
-    load_history,
-    load_soul,
-    record,
-    resolve_user,
-    route_image,
-    run_tools,
-    take_credit,
-)
-from hermes.router.steps.record import extend_hot_history
-from hermes.router.steps.resolve_user import load_user
+from hermes.router.steps.build_messages import build_messages
+from hermes.router.steps.call_model import call_model
+from hermes.router.steps.gate_tools import gate_tools
+from hermes.router.steps.load_history import LoadedHistory, load_history
+from hermes.router.steps.load_soul import load_soul
+from hermes.router.steps.record import TurnResult, extend_hot_history, record
+from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, SenderRefused, TooManyMessages, UnknownSender, resolve_user
+from hermes.router.steps.route_image import route_image
+from hermes.router.steps.run_tools import run_tools
+from hermes.router.steps.take_credit import take_credit
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -66,42 +57,38 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
     """Answer one message: ten steps, or the reply that the table gives. Every end is recorded, and every end is an answer.
 
     Raises any error that is not in the table, such as ClaimLost and StoreUnavailable; a worker drives the turn again then."""
-    async with asyncio.timeout(services.step_s):
-        person = await load_user(claim, services)
     run = PipelineRun(services)
     try:
-        person = await run.step("resolve_user", resolve_user(claim, person, services))
+        run.person = person = await run.step("resolve_user", resolve_user(claim, services))
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
-        person = person.in_timezone(soul.timezone)
-        run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
+        run.person = person = person.in_timezone(soul.timezone)
+        run.past = past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         image = await run.step("route_image", route_image(claim, services))
-        prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, run.loaded_history, image))
-        prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, run.loaded_history, services))
+        prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, past, image))
+        prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, past, services))
         async with services.typing(claim.envelope):
-            first_call = await run.step(
-                "call_model", call_model(claim, prompt, person, run.loaded_history, services), limit_s=services.model_s
-            )
+            first_call = await run.step("call_model", call_model(claim, prompt, person, past, services), limit_s=services.model_s)
             prompt, _ = first_call
             run.intent = prompt.intent or prompt.gate
-            transcript = await run.step(
-                "run_tools", run_tools(claim, first_call, person, run.loaded_history, services), limit_s=services.tools_s
-            )
+            transcript = await run.step("run_tools", run_tools(claim, first_call, person, past, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
         ended = TurnResult(
-            text=transcript.text, outcome=ANSWERED, person=person, past=run.past, transcript=transcript, meta=meta, notes=run.notes
+            text=transcript.text, outcome=ANSWERED, person=person, past=past, transcript=transcript, meta=meta, notes=run.notes
         )
     except tuple(FALLBACKS) as error:
         kind = fallback_for(error)
         log.warning("turn_fell_back", kind=str(kind), step=run.at, error=type(error).__name__)
         run.note("fallback_used", kind=str(kind), error=type(error).__name__)
-        text = fallback_text(kind, error, person, services)
+        if isinstance(error, SenderRefused):
+            run.person = error.person
+        text = fallback_text(kind, error, run.person, services)
         why = {"error": type(error).__name__, "step": run.at}
-        ended = TurnResult(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
-    recorded = await run.step("record", record(claim, ended, services))
+        ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, notes=run.notes)
+    appended = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
-    await extend_hot_history(claim, ended, recorded, services)
-    await services.outbox_delivery.hand_over(claim, recorded.outbox_message)
+    await extend_hot_history(claim, ended, appended, services)
+    await deliver_answer(claim, services)
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return ended
 
@@ -113,16 +100,17 @@ def fallback_for(error: Exception) -> ReplyKind:
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
 
 
-def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser, services: Services) -> str:
+def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser | None, services: Services) -> str:
+    """The reply in the user's language; in English if it is not known who writes, because the user could not be read in time."""
     links = services.links
     link = {ReplyKind.SIGNUP: links.signup, ReplyKind.ACTIVATION: links.activation, ReplyKind.UPGRADE: links.upgrade}.get(kind)
     return reply(
         kind,
-        person.language,
-        zone=person.zone,
+        person.language if person else None,
+        zone=person.zone if person else None,
         now=services.clock.now(),
         link=link,
-        referral_code=person.user.referral_code,
+        referral_code=person.user.referral_code if person else None,
         reward=links.referral_reward,
         resets_at=getattr(error, "resets_at", None) or getattr(error, "until", None),
         max_bytes=getattr(error, "max_bytes", None),
@@ -137,14 +125,10 @@ class PipelineRun:
     services: Services
     at: str = ""
     """The name of the step."""
+    person: ResolvedUser | None = None
     past: LoadedHistory | None = None
     intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-
-    @property
-    def loaded_history(self) -> LoadedHistory:
-        assert self.past is not None  # noqa: S101  # after step 4
-        return self.past
 
     async def step(self, name: str, work: Awaitable[T], *, limit_s: float | None = None) -> T:
         """Run a step within its time limit, measure how long it takes, and note its event for the journal. Raises what the step raises."""

@@ -17,13 +17,14 @@ from uuid import UUID
 
 import structlog
 
+from hermes.ports.channels import Channels
 from hermes.ports.concierge import PriceWatcher, PriceWatchers, Reminder, Reminders
-from hermes.ports.inbox import Inbox, InboxMessage
-from hermes.ports.outbox import Outbox, OutboxState
+from hermes.ports.inbox import AnswerSignals, Inbox, InboxMessage
+from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import JobQueue, Transaction, Transactions
 from hermes.ports.sessions import GraphEntry, Graphs, Sessions
 from hermes.ports.users import Users
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.outbox import first_state, is_sent, render_text
 from hermes.router.replies import Money, ReplyKind, reply
 from hermes.router.replies.render import ReplyValue
 from hermes.router.services import Languages
@@ -58,8 +59,8 @@ class ProactiveMessenger:
     sessions: Sessions
     graphs: Graphs
     work: JobQueue
-    outbox_delivery: OutboxDelivery
-    """Knows the platforms that we send to; on the others clients fetch messages, and we only announce them."""
+    channels: Channels
+    answer_signals: AnswerSignals
     languages: Languages
     scan: Callable[[str], object | None]
     """Finds an attack in a text that is about to enter a prompt; None if there is none."""
@@ -104,8 +105,8 @@ class ProactiveMessenger:
             count += len(queued)
             log.info("proactive_queued", messages=len(queued))
             for origin, _ in queued:
-                if not self._is_sent(origin):
-                    await self.outbox_delivery.answer_signals.announce(origin.conversation_id)
+                if not is_sent(origin.envelope):
+                    await self.answer_signals.announce(origin.conversation_id)
 
     async def _with_origins(self, tx: Transaction, due: Sequence[DueMessage]) -> list[tuple[InboxMessage, DueMessage]]:
         """Each due message with the inbox message whose conversation it goes to; those that have none are left out."""
@@ -126,15 +127,11 @@ class ProactiveMessenger:
     async def _queue(self, tx: Transaction, origin: InboxMessage, due: DueMessage) -> None:
         user = await self.people.get(tx, origin.user_id)
         text = reply(due.kind, self.languages.of(user, origin.envelope.event.text), zone=None, now=None, **due.values)
-        parts = self.outbox_delivery.render(origin.envelope, text)
-        await self.outbox.put_proactive(tx, origin, due.name, parts, OutboxState.PENDING if self._is_sent(origin) else OutboxState.SENT)
-        if self._is_sent(origin):
+        parts = render_text(origin.envelope, text, self.channels)
+        await self.outbox.put_proactive(tx, origin, due.name, parts, first_state(origin.envelope))
+        if is_sent(origin.envelope):
             await self.work.defer_delivery(tx, origin.conversation_id)
         await self.work.defer_proactive(tx, origin.conversation_id)
-
-    def _is_sent(self, origin: InboxMessage) -> bool:
-        """Whether we send it. On other platforms clients fetch it, and a signal tells those that wait for the conversation."""
-        return origin.envelope.event.platform in self.outbox_delivery.senders
 
     def _text_for_prompt(self, text: str) -> str:
         """The text as it may stand in a prompt. A reminder repeats the user's words, which may hold orders to a model.

@@ -6,18 +6,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
+from hermes.ports.channels import Channels
 from hermes.ports.credits import Credits
-from hermes.ports.inbox import Claim, Inbox
+from hermes.ports.inbox import AnswerSignals, Claim, Inbox
 from hermes.ports.memories import Souls
 from hermes.ports.models import Models, TurnMeter
+from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
 from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.tools import Images, Tools
 from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.outbox_delivery import OutboxDelivery
-from hermes.router.prompt_cache import CachedToolSets
+from hermes.router.sticky_tools import StickyTools
 from hermes.turn import Envelope
 
 
@@ -61,7 +63,11 @@ class Services:
     graphs: Graphs
     journal: Journal
     interactions: Interactions
-    outbox_delivery: OutboxDelivery
+    outbox: Outbox
+    channels: Channels
+    answer_signals: AnswerSignals
+    deliver: Callable[[UUID], Awaitable[None]]
+    """Send the outbox messages of a conversation that are due."""
     souls: Souls
     images: Images
     tools: Tools
@@ -84,7 +90,7 @@ class Services:
     """Show the sender that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
     compaction: CompactionPolicy | None = None
     """How to compact a history that is too long for its model; None: the model is shown the history as it is."""
-    cached_tool_sets: CachedToolSets = field(default_factory=CachedToolSets)
+    sticky_tools: StickyTools = field(default_factory=StickyTools)
     links: Links = Links()
     per_minute: int = 30
     """Messages of one user in one conversation that Hermes answers within a minute."""

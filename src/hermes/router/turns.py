@@ -16,7 +16,8 @@ import structlog
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
 from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.users import UserState
-from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
+from hermes.router.intake import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
+from hermes.router.outbox import deliver_answer, put_answer
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
@@ -112,11 +113,11 @@ class TurnRunner:
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
             await services.credits.void(tx, claim.turn_id)
             await services.interactions.add(tx, claim, session.id, meta)
-            to_send = await services.outbox_delivery.put_answer(tx, claim, [text])
+            await put_answer(tx, claim, text, services)
             await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {self._age_s(claim):.0f} s")
         services.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         services.meter.count_turn("apologised", "unknown")
-        await services.outbox_delivery.hand_over(claim, to_send)
+        await deliver_answer(claim, services)
 
     async def _give_up_or_retry(self, message: UnreadableMessage) -> None:
         """Give up on a message that can never be opened; else raise MessageUnreadable and try again later: a missing key may be found."""

@@ -14,8 +14,7 @@ from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import ApiKeys
-from hermes.router.inbound import InboundRouter
-from hermes.router.intake import Intake
+from hermes.router.intake import InboundRouter, Intake
 from hermes.soul.my_data import MyDataStores
 
 Probe = Callable[[], Awaitable[object]]

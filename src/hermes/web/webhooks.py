@@ -18,7 +18,7 @@ from hermes.app.channels import AccountChannels
 from hermes.app.gateway import SystemClock
 from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook, Webhook, WebhookNotAuthentic
 from hermes.ports.errors import InboxFull, StoreUnavailable
-from hermes.router.inbound import InboundRouter
+from hermes.router.intake import InboundRouter
 from hermes.turn import Platform
 from hermes.web.errors import ApiError
 from hermes.web.rate_limit import RateLimit, address_of

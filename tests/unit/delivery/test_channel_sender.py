@@ -1,7 +1,7 @@
 """One parcel on its way: what is tried, how often, after which waits, and what has become of it in the end."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermes.delivery.channel_sender import ChannelSender
-from hermes.delivery.service_window import MessageTemplate
-from hermes.delivery.settlement import SettlementWriter
+from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
+from hermes.delivery.platform_limits import MessageTemplate
 from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, PlatformResponse, SendOutcome
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import ChannelName, DeliveryResult, OutboxMessage, OutboxState
-from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.outbox import render_text
 from hermes.testing.memory.breakers import MemoryBreakers
 from hermes.testing.memory.credits import MemoryCredits
 from hermes.testing.memory.turn_records import MemoryJournal, MemoryOutbox, MemoryTransactions
@@ -92,7 +92,6 @@ class House:
             channels=Directory([self.channel]),
             post=self,
             breakers=self.breakers,
-            settlement=SettlementWriter(self.credits, cast("Any", self.journal), self),
             alerts=self,
             meter=self,
             clock=self.clock,
@@ -100,6 +99,10 @@ class House:
             timer=lambda: self.now,
             jitter=lambda wait_s: wait_s,
         )
+
+    @property
+    def settlement(self) -> SettlementWriter:
+        return SettlementWriter(self.credits, cast("Any", self.journal), self)
 
     @property
     def times(self) -> list[float]:
@@ -352,31 +355,13 @@ async def test_what_was_promised_as_text_is_rendered_when_it_is_sent() -> None:
     assert (await house.dispatch.send(parcel(body="one\n\ntwo"))).outcome is SendOutcome.REJECTED
 
 
-def test_an_answer_is_rendered_as_its_platform_wants_it_and_never_vanishes() -> None:
-    dispatch = House().dispatch
-    assert dispatch.render(Platform.TELEGRAM, "bali", "one\n\n*two*") == [{"text": "one"}, {"text": "two", "entities": [{"type": "bold"}]}]
-    assert dispatch.render(Platform.TELEGRAM, "lombok", "one\n\ntwo") == ["one\n\ntwo"]
-    assert dispatch.render(Platform.TELEGRAM, "bali", " \n\n ") == []
-
-
-class Mute(SimpleChannel):
-    """A channel that nothing is left of a text in."""
-
-    def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
-        return []
-
-
-def test_a_text_that_rendering_leaves_nothing_of_is_sent_as_it_is() -> None:
-    assert House(channel=Mute()).dispatch.render(Platform.TELEGRAM, "bali", "---") == [{"text": "---"}]
-
-
 # --- with a courier, in memory
 
 
 async def test_the_courier_brings_an_answer_and_the_books_say_so() -> None:
     house, outbox, claim = House(), MemoryOutbox(), new_claim()
-    courier = OutboxDelivery(MemoryTransactions(), cast("Any", outbox), cast("Any", None), {Platform.TELEGRAM: house.dispatch})
-    await courier.hand_over(claim, await courier.put_answer(None, claim, ["one\n\ntwo"]))
+    await outbox.put(None, claim, render_text(claim.envelope, "one\n\ntwo", Directory([house.channel])))
+    await OutboxDelivery(MemoryTransactions(), cast("Any", outbox), house.dispatch.send, house.settlement).deliver(claim.conversation_id)
     assert [body["text"] for _, body in house.calls] == ["one", "two"]
     assert [type_ for type_, _ in house.journal.notes] == ["response_delivered"] * 2
     answer = await outbox.answer(None, claim.turn_id)
@@ -393,7 +378,7 @@ async def test_an_answer_that_is_given_up_gives_its_credit_back_once_and_news_gi
     with capture_logs() as lines:
         for each in (replace(letter, news="reminder/1"), letter, replace(letter, part=1)):
             sending = await dispatch.send(each)
-            await dispatch.note(None, each, sending, sending.state)
+            await house.settlement.note(None, each, sending, sending.state)
     assert (await house.credits.balance(None, claim.user_id)).available == 5
     assert [facts["is_refunded"] for _, facts in house.journal.notes] == [False, True, False]
     assert [line["event"] for line in lines] == ["outbox_message_died"] * 3
@@ -402,7 +387,7 @@ async def test_an_answer_that_is_given_up_gives_its_credit_back_once_and_news_gi
 async def test_an_overflow_calls_a_person() -> None:
     house, each = House([DOWN] * 4), parcel()
     sending = await house.dispatch.send(each)
-    await house.dispatch.note(None, each, sending, OutboxState.DEAD)
+    await house.settlement.note(None, each, sending, OutboxState.DEAD)
     facts = {"platform": "telegram", "account": "bali", "outcome": "service_unavailable"}
     assert house.alerted == [("failed_sends_overflowed", facts)]
 

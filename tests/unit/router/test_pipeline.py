@@ -1,9 +1,10 @@
 """The ten steps with no store at all: what is said, what it costs, what is recorded, and what happens when a step fails."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -11,14 +12,16 @@ import pytest
 
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.memories import Soul
 from hermes.ports.models import Answer, Caller, ChainFailed, NoCapacity
+from hermes.ports.runtime import Transaction
 from hermes.ports.tools import GatedTools, ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply
-from hermes.testing.memory import MemoryGraphs, RouterHarness
+from hermes.testing.memory import MemoryGraphs, MemoryTransactions, RouterHarness
+from hermes.turn import Platform
 
 SCHEMA = {"type": "function", "function": {"name": "venue_search", "parameters": {"type": "object"}}}
 MORNING = datetime(2026, 11, 16, tzinfo=UTC)
@@ -242,6 +245,70 @@ async def test_who_is_not_active_is_told_how_to_be(state: UserState, kind: Reply
     claim = made.claim("hi")
     assert (await handle_message(claim, made.services)).outcome == kind
     assert claim.turn_id not in made.credits.turns
+
+
+@dataclass
+class FailingOnce(MemoryTransactions):
+    """Transactions of which the first cannot be opened: the one that reads the user."""
+
+    error: Exception | None
+
+    @asynccontextmanager
+    async def once(self) -> AsyncIterator[Transaction]:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        yield self
+
+
+async def test_a_user_whose_store_hangs_is_told_to_try_later_by_the_first_step_and_pays_nothing() -> None:
+    made = house("Hello!")
+    claim = made.claim("hi")
+    ended = await handle_message(claim, replace(made.services, transactions=FailingOnce(TimeoutError())))
+    assert (ended.outcome, ended.text) == (ReplyKind.RETRY_LATER, reply(ReplyKind.RETRY_LATER, "en"))
+    assert made.outbox.answers == {claim.turn_id: [ended.text]}
+    assert made.meter.steps == ["resolve_user", "record"]
+    assert made.meter.turns == [("retry_later", "unknown")]
+    row = made.interactions.rows[claim.turn_id]
+    assert (row["outcome"], row["step"], row["error"], row["language"]) == ("retry_later", "resolve_user", "TimeoutError", "en")
+    assert made.journal.notes == [("fallback_used", {"kind": "retry_later", "error": "TimeoutError"}), ("credit_voided", {})]
+    assert (made.inbox.finished, made.credits.available[made.user.id], made.credits.turns) == ([claim.turn_id], 3, {})
+
+
+async def test_a_message_whose_user_cannot_be_read_is_not_answered_and_is_driven_again() -> None:
+    made = house("Hello!")
+    claim = made.claim("hi")
+    with pytest.raises(StoreUnavailable):
+        await handle_message(claim, replace(made.services, transactions=FailingOnce(StoreUnavailable())))
+    assert (made.outbox.answers, made.inbox.finished, made.credits.turns, made.interactions.rows) == ({}, [], {}, {})
+    assert (made.meter.steps, made.meter.turns) == (["resolve_user"], []), "the time of the failed step is measured too"
+    assert (await handle_message(replace(claim, attempt=2), made.services)).text == "Hello!"
+    assert (made.credits.available[made.user.id], made.credits.turns[claim.turn_id][1]) == (2, "posted")
+
+
+async def test_a_deleted_user_is_not_answered() -> None:
+    made = house("Hello!")
+    made.user = replace(made.user, state=UserState.DELETED)
+    with pytest.raises(UserErased):
+        await handle_message(made.claim("hi"), made.services)
+    assert made.meter.steps == ["resolve_user"]
+
+
+async def test_a_refused_user_is_answered_in_their_language_with_their_referral_code() -> None:
+    made = house()
+    made.user = replace(made.user, language="id")
+    claim = made.claim("hi")
+    claim = replace(claim, recent=31, envelope=replace(claim.envelope, event=replace(claim.envelope.event, platform=Platform.TELEGRAM)))
+    ended = await handle_message(claim, made.services)
+    assert (ended.outcome, ended.text) == (
+        ReplyKind.TOO_MANY_MESSAGES,
+        reply(ReplyKind.TOO_MANY_MESSAGES, "id", retry_in=timedelta(minutes=1)),
+    )
+    assert made.interactions.rows[claim.turn_id]["language"] == "id"
+    assert made.meter.steps == ["resolve_user", "record"]
+    assert (await handle_message(replace(claim, recent=30), house("Hello!", user=made.user, credits=made.credits).services)).outcome != (
+        ReplyKind.TOO_MANY_MESSAGES
+    )
 
 
 async def test_without_credit_there_is_the_way_to_more_of_it() -> None:

@@ -13,7 +13,6 @@ from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import OutboxState
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger
 from hermes.testing.memory import (
     MemoryGraphs,
@@ -25,6 +24,7 @@ from hermes.testing.memory import (
     MemoryUsers,
 )
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.flows.directory import Directory
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 DRYER = Product(
@@ -71,12 +71,8 @@ class House:
     async def announce(self, turn_id: UUID) -> None:
         self.rung.append(turn_id)
 
-    def render(self, _: Platform, __: str, text: str) -> list[str]:
-        return [text]
-
     @property
     def proactive(self) -> ProactiveMessenger:
-        anything = cast("Any", self)
         parts: dict[str, Any] = {"reminders": self.reminders, "watchers": self.watchers, "inbox": self.inbox, "outbox": self.outbox}
         return ProactiveMessenger(
             **parts,
@@ -85,7 +81,8 @@ class House:
             sessions=cast("Any", MemorySessions(self.graphs)),
             graphs=self.graphs,
             work=self.work,
-            outbox_delivery=OutboxDelivery(MemoryTransactions(), cast("Any", self.outbox), anything, senders={Platform.TELEGRAM: anything}),
+            channels=Directory([]),
+            answer_signals=cast("Any", self),
             languages=Steady(),
             scan=lambda text: "an order" if self.trips in text else None,
         )

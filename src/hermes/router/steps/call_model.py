@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hermes.ports.inbox import Claim
-from hermes.router.effects import EffectResult, Effects
-from hermes.router.model_call import JournaledAnswer, ask_model, make_caller
+from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.load_history import LoadedHistory
@@ -16,7 +15,6 @@ async def call_model(
 ) -> tuple[Prompt, JournaledAnswer]:
     """Return the prompt that was sent, and the answer. Raises NoAnswer, BudgetSpent, CallsPaused; a call that was paid is counted."""
     caller = make_caller(claim, person, past.session.id)
-
     prepared = prompt.to_bytes()
 
     def read(request: bytes) -> Prompt:
@@ -26,6 +24,5 @@ async def call_model(
         sent = read(request)
         return await ask_model(services, sent.messages, caller, tools=sent.tools, tool_choice=sent.tool_choice)
 
-    effects = Effects(services.transactions, services.journal)
-    request, result = await effects.once_with_request(claim, "call_model", 0, prepared, run, is_repeatable=True)
+    request, result = await run_once(claim, "call_model", 0, prepared, run, services=services)
     return read(request), JournaledAnswer.from_bytes(result)

@@ -1,7 +1,7 @@
 """Step 7: choose the tools of the request. It keeps the last set while the vendor's prompt cache may hold it, and sends all tools when in
 doubt. In a room that several people share, it sends only tools that neither read nor do anything for one person.
 
-An image has tools of its own. "Cached" is the set that was sent last, if the vendor's cache may still hold its prompt:
+An image has tools of its own. "Cached" is the set that was sent last, if the vendor's cache may still hold its prompt (sticky_tools):
 
     the caption decided, and the cached set has its tool   the cached set
     the caption decided                                    its tool alone
@@ -22,20 +22,18 @@ from hermes.router.steps.load_history import LoadedHistory
 from hermes.router.steps.resolve_user import ResolvedUser
 
 FULL_GATE, IMAGE_GATE = "full", "picture"
-SCHEMA_CHARACTERS = 480
-"""Characters of a tool's schema, on average: eighteen schemas are about 2,000 tokens."""
 QUESTION_MARKS = frozenset("?？؟")  # noqa: RUF001  # of all scripts that Hermes writes
 
 
 def gate_tools(claim: Claim, prompt: Prompt, person: ResolvedUser, past: LoadedHistory, services: Services) -> Prompt:
     """Return the prompt with its tools."""
-    cached = services.cached_tool_sets.of(past.session.id)
+    cached = services.sticky_tools.set_of(past.session.id)
     choose = partial(tools_for(claim, services).gate, claim.envelope.event.text, language=person.language)
     gated = choose(warm=cached, has_tool_history=past.has_tools or ends_with_question(past))
     if prompt.picture_tools:
         gated = add_image_tools(gated, prompt, cached, choose(warm=FULL_GATE, has_tool_history=True))
     if gated.name != IMAGE_GATE:  # the image's tools serve one message; the set before may still be in the vendor's cache
-        services.cached_tool_sets.note(past.session.id, gated.name, characters=prompt.characters + len(gated.schemas) * SCHEMA_CHARACTERS)
+        services.sticky_tools.note(past.session.id, gated.name, prompt_chars=prompt.characters, tools=len(gated.schemas))
     is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= tool_names(gated)
     choice = prompt.tool_choice if is_there else None
     return replace(prompt, tools=gated.schemas, gate=gated.name, tool_choice=choice)

@@ -13,10 +13,11 @@ from uuid import UUID
 from hermes.graph.context import KeepReasoning
 from hermes.ports.errors import StaleHead, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import OutboxMessage
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry, Session
-from hermes.router.model_call import MICRO_PER_USD, JournaledAnswer
+from hermes.router.effects import MICRO_PER_USD, JournaledAnswer
+from hermes.router.outbox import put_answer
+from hermes.router.replies import nearest_language
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import SECOND_CALL_REASONING, Prompt
 from hermes.router.steps.load_history import LoadedHistory
@@ -43,7 +44,8 @@ class TurnResult:
 
     text: str
     outcome: str
-    person: ResolvedUser
+    person: ResolvedUser | None
+    """None if the user could not be read in time: then the text is in English."""
     past: LoadedHistory | None
     """None if the turn did not get that far."""
     transcript: TurnTranscript | None = None
@@ -52,17 +54,16 @@ class TurnResult:
     notes: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """The events of the steps, for the journal."""
 
-
-@dataclass(frozen=True, slots=True)
-class RecordedTurn:
-    """What is left to do after a turn's last transaction."""
-
-    outbox_message: OutboxMessage | None
-    appended: AppendResult | None
+    @property
+    def language(self) -> str:
+        """The language of the text."""
+        return nearest_language(None) if self.person is None else self.person.language
 
 
-async def record(claim: Claim, ended: TurnResult, services: Services) -> RecordedTurn:
-    """End the turn; return what is left to do. Raises ClaimLost if another worker has taken it over, and StoreUnavailable."""
+async def record(claim: Claim, ended: TurnResult, services: Services) -> AppendResult | None:
+    """End the turn; return what it added to the graph; None without a model's answer.
+
+    Raises ClaimLost if another worker has taken it over, and StoreUnavailable."""
     transcript, appended = ended.transcript, None
     async with services.transactions.begin() as tx:
         await services.inbox.hold(tx, claim)
@@ -73,18 +74,20 @@ async def record(claim: Claim, ended: TurnResult, services: Services) -> Recorde
             await services.learn(tx, claim)
         is_charged = transcript is not None and (transcript.is_sampled or services.charges_cached)
         await (services.credits.post if is_charged else services.credits.void)(tx, claim.turn_id)
-        await save_language(tx, claim, ended.person, services)
+        if ended.person is not None:
+            await save_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session_id, {**interaction_meta(ended, appended), "attempt": claim.attempt})
         await services.journal.note(tx, claim, [*ended.notes, ("credit_posted" if is_charged else "credit_voided", {})])
-        to_send = await services.outbox_delivery.put_answer(tx, claim, [ended.text])
+        await put_answer(tx, claim, ended.text, services)
         await services.inbox.finish(tx, claim)
-    services.languages.note(ended.person.user, claim.envelope.event.text)
-    return RecordedTurn(to_send, appended)
+    if ended.person is not None:
+        services.languages.note(ended.person.user, claim.envelope.event.text)
+    return appended
 
 
-async def extend_hot_history(claim: Claim, ended: TurnResult, recorded: RecordedTurn, services: Services) -> None:
+async def extend_hot_history(claim: Claim, ended: TurnResult, appended: AppendResult | None, services: Services) -> None:
     """Add the messages that were just committed to the hot history, if the model was shown all of it. Never raises."""
-    transcript, past, appended = ended.transcript, ended.past, recorded.appended
+    transcript, past = ended.transcript, ended.past
     if transcript is None or past is None or appended is None or transcript.prompt.offset or transcript.prompt.head != past.history.head:
         return
     messages = [entry.message for entry in entries_of(transcript)]
@@ -125,7 +128,7 @@ async def save_language(tx: Transaction, claim: Claim, person: ResolvedUser, ser
 
 def interaction_meta(ended: TurnResult, appended: AppendResult | None) -> dict[str, Any]:
     """The `interactions.meta` of a turn."""
-    meta = {**EMPTY_PROVENANCE, **provenance(ended.transcript), **ended.meta, "outcome": ended.outcome, "language": ended.person.language}
+    meta = {**EMPTY_PROVENANCE, **provenance(ended.transcript), **ended.meta, "outcome": ended.outcome, "language": ended.language}
     if appended is not None:
         meta |= {"head": appended.head, "nodes": list(appended.nodes), "context_ids": list(appended.contexts)}
     return meta

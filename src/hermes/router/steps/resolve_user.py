@@ -1,6 +1,4 @@
-"""Step 1: the user who writes, and the agent that answers them.
-
-`load_user` loads both before the steps begin; the step `resolve_user` refuses users that Hermes does not answer now."""
+"""Step 1: find the user who writes and the agent that answers them, and refuse users that Hermes does not answer now."""
 
 from __future__ import annotations
 
@@ -13,20 +11,6 @@ from hermes.ports.inbox import Claim
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.services import Services
 from hermes.turn import Platform
-
-
-class UnknownSender(PortError):
-    """The sender is not signed up."""
-
-
-class NotActivated(PortError):
-    """The sender signed up, and is not activated yet."""
-
-
-class TooManyMessages(PortError):
-    """The sender sent more messages in this conversation within a minute than the setting `inbox.per_minute` allows."""
-
-    retry_in = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +32,46 @@ class ResolvedUser:
             return self
 
 
-async def load_user(claim: Claim, services: Services) -> ResolvedUser:
-    """Return the sender of the claimed message, whatever their state: a refusal is written in their language too.
+class SenderRefused(PortError):
+    """Hermes does not answer this user now."""
 
-    Raises UserErased for a deleted user."""
+    def __init__(self, person: ResolvedUser) -> None:
+        super().__init__()
+        self.person = person
+        """The user, for the reply in their language."""
+
+
+class UnknownSender(SenderRefused):
+    """The sender is not signed up."""
+
+
+class NotActivated(SenderRefused):
+    """The sender signed up, and is not activated yet."""
+
+
+class TooManyMessages(SenderRefused):
+    """The sender sent more messages in this conversation within a minute than the setting `inbox.per_minute` allows."""
+
+    retry_in = timedelta(minutes=1)
+
+
+async def resolve_user(claim: Claim, services: Services) -> ResolvedUser:
+    """Return the sender of the claimed message, if they are active and do not write too fast.
+
+    Raises TooManyMessages, UnknownSender and NotActivated, and UserErased for a deleted user."""
+    person = await load_user(claim, services)
+    # `recent` counts the user's messages of the last minute here. API keys have a limit of their own.
+    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:
+        raise TooManyMessages(person)
+    if person.user.state is UserState.STRANGER:
+        raise UnknownSender(person)
+    if person.user.state is UserState.INVITED:
+        raise NotActivated(person)
+    return person
+
+
+async def load_user(claim: Claim, services: Services) -> ResolvedUser:
+    """Return the sender of the claimed message, whatever their state. Raises UserErased for a deleted user."""
     async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
@@ -59,15 +79,3 @@ async def load_user(claim: Claim, services: Services) -> ResolvedUser:
     agent = services.agent_on(claim.envelope.account)
     language = services.languages.of(user, claim.envelope.event.text)
     return ResolvedUser(user, agent, language, agent.tier or user.tier)
-
-
-async def resolve_user(claim: Claim, person: ResolvedUser, services: Services) -> ResolvedUser:
-    """Return the user as given, if they are active and do not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
-    # `recent` counts the user's messages of the last minute here. API keys have a limit of their own.
-    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:
-        raise TooManyMessages
-    if person.user.state is UserState.STRANGER:
-        raise UnknownSender
-    if person.user.state is UserState.INVITED:
-        raise NotActivated
-    return person

@@ -15,8 +15,7 @@ from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
-from hermes.router.effects import EffectResult, Effects
-from hermes.router.model_call import JournaledAnswer, ask_model, make_caller
+from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
@@ -71,25 +70,23 @@ async def run_tools(
         async with asyncio.timeout(services.model_s):
             return await ask_model(services, messages, make_caller(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
 
-    effects = Effects(services.transactions, services.journal)
     try:
         # The journal already has the first request, its answer and the results word for word, and this request follows from them.
         request = json.dumps({"after": first.call_id}).encode()
-        concluded = await effects.once(claim, "call_model", 1, request, conclude, is_repeatable=True)
+        _, concluded = await run_once(claim, "call_model", 1, request, conclude, services=services)
     except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
         return TurnTranscript(prompt, first, results, raw=raw_output(results, person.language))
     return TurnTranscript(prompt, first, results, JournaledAnswer.from_bytes(concluded))
 
 
 async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, services: Services) -> ToolResult:
-    """Run a tool, and store its result in the journal. Safe to repeat: a tool itself makes sure that its effect happens once."""
+    """Run a tool, and store its result in the journal."""
 
     async def run(request: bytes) -> EffectResult:
         result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
         return EffectResult(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
 
-    effects = Effects(services.transactions, services.journal)
-    done = await effects.once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, is_repeatable=True)
+    _, done = await run_once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, services=services)
     return ToolResult(**json.loads(done))
 
 

@@ -15,7 +15,7 @@ from hermes.ports.errors import ClaimLost, InboxFull, UserErased
 from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
-from hermes.router.join_messages import join_messages
+from hermes.router.intake import join_messages
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from hermes.ports.channels import Channel
 from hermes.ports.errors import NotFound
 from hermes.ports.inbox import AnswerSignals, Claim
 from hermes.ports.memories import Souls
@@ -19,7 +20,6 @@ from hermes.ports.models import Models
 from hermes.ports.runtime import Transaction
 from hermes.ports.tools import Images, Tools
 from hermes.ports.users import Agent, User, UserState
-from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
 from hermes.testing.memory.credits import MemoryCredits
 from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
@@ -63,7 +63,6 @@ class RouterHarness:
     @property
     def services(self) -> Services:
         transactions = MemoryTransactions()
-        outbox = cast("Any", self.outbox)
         return Services(
             transactions=transactions,
             people=cast("Any", OneUser(self)),
@@ -74,7 +73,10 @@ class RouterHarness:
             graphs=self.graphs,
             journal=cast("Any", self.journal),
             interactions=self.interactions,
-            outbox_delivery=OutboxDelivery(transactions, outbox, cast("AnswerSignals", SilentNotifier()), senders={}),
+            outbox=cast("Any", self.outbox),
+            channels=NoChannels(),
+            answer_signals=cast("AnswerSignals", SilentNotifier()),
+            deliver=deliver_nothing,
             souls=self.souls,
             images=self.images,
             tools=self.tools,
@@ -96,6 +98,17 @@ def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Cla
     message = MessageEvent(platform=Platform.REST, sender_id="u", text=text, **event)
     envelope = Envelope(event=message, account="api", channel_id="u", event_key=str(uuid4()))
     return Claim(uuid4(), conversation_id, user.id, seq=1, epoch=1, attempt=1, envelope=envelope, age_s=0.0)
+
+
+class NoChannels:
+    """The port Channels: no account is set up, so texts are not rendered."""
+
+    def get(self, _: Platform, __: str) -> Channel | None:
+        return None
+
+
+async def deliver_nothing(_: UUID) -> None:
+    """On the harness's platform clients fetch their answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""The files that writers write into: lines, numbered documents, and Parquet in row groups. Without a folder they keep what they are given in
-memory, as the part of an export that a worker makes.
+"""The files that writers write into: lines, numbered documents, and Parquet in row groups. Without a folder they keep in memory what they
+are given, as the part of an export that a worker makes.
 
-Parquet rows are gathered until a group is full, so memory stays bounded. A group for each row would cost kilobytes of footer and a millisecond each; one group for all rows would hold all of them in memory. Groups
-end where they would end if one process had added row after row, so the bytes do not depend on the number of processes."""
+Parquet rows are gathered until a group is full, so memory stays bounded. A group for each row would cost kilobytes of footer and a
+millisecond each; one group for all rows would hold all of them in memory. Groups end where they would end if one process had added row
+after row, so the bytes do not depend on the number of processes."""
 
 from __future__ import annotations
 

@@ -1,14 +1,18 @@
-"""How fast one chat, and one account, is written to."""
+"""How fast one chat, and one account, is written to, and when a platform takes free text."""
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hermes.delivery import pacing
-from hermes.delivery.pacing import Pacer
+from hermes.delivery import platform_limits
+from hermes.delivery.platform_limits import Pacer, is_window_open
 from hermes.ports.outbox import ChannelName
 from hermes.turn import Platform
 
 BOT = ChannelName(Platform.TELEGRAM, "bali")
 NUMBER = ChannelName(Platform.WHATSAPP, "bali")
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+DAY = timedelta(hours=24)
 
 
 def waits(pacer: Pacer, line: ChannelName, channel: str, count: int, now: float = 0.0) -> list[float]:
@@ -55,8 +59,23 @@ def test_instagram_has_no_pace_per_chat() -> None:
 
 
 def test_chats_that_have_rested_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "MAX_KNOWN_CHATS", 10)
+    monkeypatch.setattr(platform_limits, "MAX_KNOWN_CHATS", 10)
     pacer = Pacer()
     for chat in range(50):
         pacer.turn(BOT, str(chat), chat * 10.0, max_s=1)
     assert len(pacer.known) <= 12
+
+
+# --- the window
+
+
+@pytest.mark.parametrize("platform", [Platform.WHATSAPP, Platform.INSTAGRAM])
+def test_free_text_goes_for_a_day_after_the_last_message(platform: Platform) -> None:
+    assert is_window_open(platform, NOON, NOON + DAY - timedelta(seconds=1))
+    assert not is_window_open(platform, NOON, NOON + DAY)
+    assert not is_window_open(platform, None, NOON)
+
+
+def test_telegram_has_no_window() -> None:
+    assert is_window_open(Platform.TELEGRAM, NOON, NOON + 100 * DAY)
+    assert is_window_open(Platform.TELEGRAM, None, NOON)

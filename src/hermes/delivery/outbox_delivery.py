@@ -1,7 +1,13 @@
-"""What is recorded about a delivery, in the transaction that settles it: the turn's journal, and the credit that is given back."""
+"""Deliver the messages of the outbox, in the order of their conversation, one at a time.
+
+    claim  →  send  →  settle, and claim the next
+
+A message is claimed and settled in transactions, and sent between them. The transaction that settles a message also records what follows
+from it: in the turn's journal, and with a credit that is given back."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -9,11 +15,39 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.credits import Credits
-from hermes.ports.outbox import DeadLetter, DeliveryResult, OutboxMessage, OutboxState
-from hermes.ports.runtime import Alerts, Transaction
+from hermes.ports.outbox import DeadLetter, DeliveryResult, Outbox, OutboxMessage, OutboxState
+from hermes.ports.runtime import Alerts, Transaction, Transactions
 from hermes.ports.sessions import Journal
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDelivery:
+    """Empties the outbox of a conversation."""
+
+    transactions: Transactions
+    outbox: Outbox
+    send: Callable[[OutboxMessage], Awaitable[DeliveryResult]]
+    """Send a message and return how that went. Never raises for what a platform or a network does; takes less than two minutes."""
+    settlement: SettlementWriter
+
+    async def deliver(self, conversation_id: UUID) -> None:
+        """Send the messages that are due, oldest first. Stops at the first that must wait. Raises StoreUnavailable."""
+        async with self.transactions.begin() as tx:
+            message = await self.outbox.take(tx, conversation_id)
+        while message is not None:
+            result = await self.send(message)
+            async with self.transactions.begin() as tx:
+                await self._settle(tx, message, result)
+                message = await self.outbox.take(tx, conversation_id)
+
+    async def _settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> None:
+        if result.moved_to is not None:
+            await self.outbox.tracking.move(tx, message.account, message.platform, message.channel_id, result.moved_to)
+        state = await self.outbox.settle(tx, message, result)
+        if state is not None:
+            await self.settlement.note(tx, message, result, state)
 
 
 @dataclass(frozen=True, slots=True)

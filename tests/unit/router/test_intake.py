@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.inbox import Claim, InboxMessage
-from hermes.router.join_messages import JoinWindow, join_messages
+from hermes.router.intake import JoinWindow, join_messages
 from hermes.turn import Envelope, MessageEvent, Platform
 
 ADA, BOB, CHAT = uuid4(), uuid4(), uuid4()

@@ -1,9 +1,15 @@
-"""How fast Hermes may write to one chat, and from one account over all its chats. Counted per process; the platform refuses the rest."""
+"""What a platform allows: how fast Hermes may write, and how long after the user's last message it may write free text.
+
+The pace holds for one chat, and for one account over all its chats. It is counted per process; the platform refuses the rest.
+
+The customer service window: some platforms take free text only within a day of the user's last message. A reply that waited in the queue
+may be too late for it. The platform's own answer decides: its clock is not ours, and the user's message may have reached Hermes late."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from hermes.ports.outbox import ChannelName
 from hermes.turn import Platform
@@ -63,3 +69,22 @@ def paces_of(channel_name: ChannelName, channel_id: str) -> list[tuple[tuple[Cha
     is_group = channel_name.platform is Platform.TELEGRAM and channel_id.startswith("-")
     chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(channel_name.platform)
     return [((channel_name, channel_id), chat), ((channel_name, ""), ACCOUNT_PACES.get(channel_name.platform))]
+
+
+SERVICE_WINDOWS: Mapping[Platform, timedelta] = {Platform.WHATSAPP: timedelta(hours=24), Platform.INSTAGRAM: timedelta(hours=24)}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTemplate:
+    """An approved message with one variable, for texts outside the window."""
+
+    name: str
+    language: str = "en"
+
+
+def is_window_open(platform: Platform, last_inbound_at: datetime | None, now: datetime) -> bool:
+    """Whether free text may be sent now. A platform without a window is always open; a user who never wrote has no open window."""
+    window = SERVICE_WINDOWS.get(platform)
+    if window is None:
+        return True
+    return last_inbound_at is not None and now - last_inbound_at < window

@@ -31,8 +31,8 @@ from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
-from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
+from hermes.channels.platform_client import open_platform_client
 from hermes.config import Environment, Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator

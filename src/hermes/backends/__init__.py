@@ -14,7 +14,6 @@ image_fetch                      a picture from an address that a user sent, onl
 """
 
 from hermes.backends.anthropic.backend import AnthropicBackend
-from hermes.backends.http_client import HttpClient
 from hermes.backends.local.backend import LocalBackend
 from hermes.backends.ollama.backend import OllamaBackend
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
@@ -23,6 +22,7 @@ from hermes.backends.processes.claude import ClaudeLocal
 from hermes.backends.processes.codex import CodexLocal
 from hermes.backends.scripted.backend import ScriptedBackend
 from hermes.backends.scripted.script import BadScript, Script
+from hermes.http_client import HttpClient
 
 __all__ = [
     "DIALECTS",

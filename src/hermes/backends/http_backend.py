@@ -17,10 +17,10 @@ from typing import Any
 
 from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader, consistent_tokens
 from hermes.backends.billed_usage import billed_usage
-from hermes.backends.http_client import HttpClient, HttpReply, TransportError
 from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object
 from hermes.backends.sse import Framing
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
+from hermes.http_client import HttpClient, HttpReply, TransportError
 from hermes.ports.backends import (
     LOGPROBS,
     BackendError,

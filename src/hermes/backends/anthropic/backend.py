@@ -10,10 +10,10 @@ from hermes.backends.answer_parts import AnswerParts
 from hermes.backends.anthropic.answer import AnthropicReader, decode, read_error_details
 from hermes.backends.anthropic.request import encode
 from hermes.backends.http_backend import EncodedRequest, HttpBackend
-from hermes.backends.http_client import HttpClient
 from hermes.backends.json_fields import MalformedAnswer
 from hermes.backends.sse import ServerSentEvents
 from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.http_client import HttpClient
 from hermes.ports.backends import BackendError, BackendFinding, Capabilities, FindingLevel, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.http_client import HttpClient, TransportError
 from hermes.backends.json_fields import MalformedAnswer, parse_object
 from hermes.backends.local.process import EngineFailed, LlamaEngine, start_engine
 from hermes.backends.local.weights import INSTALL_COMMAND, WEIGHTS_NAME, NotInstalled, find_model
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import LLAMA_CPP
 from hermes.backends.openai_compatible.request import encode
+from hermes.http_client import HttpClient, TransportError
 from hermes.ports.backends import BackendFinding, Capabilities, Completion, Delta, FindingLevel, ModelRequest, Unreachable, Unsupported
 
 TOKENIZE_TIMEOUT_S = 5.0

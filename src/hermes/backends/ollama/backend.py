@@ -7,13 +7,13 @@ from typing import Any
 
 from hermes.backends.answer_parts import AnswerParts
 from hermes.backends.http_backend import EncodedRequest, HttpBackend
-from hermes.backends.http_client import HttpClient
 from hermes.backends.json_fields import object_list
 from hermes.backends.ollama.answer import OllamaReader, decode, read_error_details
 from hermes.backends.ollama.request import encode
 from hermes.backends.sse import JsonLines
 from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.gateway.token_estimate import prompt_tokens
+from hermes.http_client import HttpClient
 from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest
 
 DEFAULT_NUM_CTX = 8_192

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from hermes.backends.answer_parts import AnswerParts
 from hermes.backends.http_backend import EncodedRequest, HttpBackend
-from hermes.backends.http_client import HttpClient
 from hermes.backends.json_fields import object_list
 from hermes.backends.openai_compatible.answer import OpenAIReader, decode, read_error_details
 from hermes.backends.openai_compatible.dialect import OPENAI, Dialect
 from hermes.backends.openai_compatible.request import encode
 from hermes.backends.sse import ServerSentEvents
 from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.http_client import HttpClient
 from hermes.ports.backends import Capabilities, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=False, sampling=True)

@@ -20,12 +20,12 @@ from typing import ClassVar
 from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader
 from hermes.backends.billed_usage import billed_usage
 from hermes.backends.http_backend import FINAL_LINE_BREAKS, deltas
-from hermes.backends.http_client import TransportError
 from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
 from hermes.backends.processes.process import RunningProgram, run_program
 from hermes.backends.processes.prompt import ProgramPrompt, encode
 from hermes.backends.sse import JsonLines
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
+from hermes.http_client import TransportError
 from hermes.ports.backends import (
     BackendError,
     BackendFinding,

@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermes.channels import http_client as module
-from hermes.channels.http_client import PlatformHttpClient, open_platform_client
+from hermes.channels import platform_client as module
+from hermes.channels.platform_client import PlatformHttpClient, open_platform_client
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.tools import ImageTooLarge
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from hermes.backends.http_client import HttpClient, TransportError
+from hermes.http_client import HttpClient, TransportError
 
 HEADERS = {"x-api-key": "sk-secret"}
 seen: list[dict[str, str]] = []
@@ -59,7 +59,7 @@ async def test_goes_nowhere_else_and_remembers_nothing(client: HttpClient, url: 
 
 
 async def test_a_body_that_does_not_end_is_given_up(client: HttpClient, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes.backends.http_client.MAX_BODY_BYTES", 5_000)
+    monkeypatch.setattr("hermes.http_client.MAX_BODY_BYTES", 5_000)
     async with client.send("GET", f"{url}/long", headers=HEADERS, timeout_s=5) as reply:
         with pytest.raises(TransportError):
             await reply.read()

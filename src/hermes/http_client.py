@@ -1,14 +1,19 @@
-"""The one HTTP client of all backends over HTTP: it sends what their codecs encoded, with aiohttp.
+"""The HTTP client of Hermes, on aiohttp: backends, channels and stores send with it.
 
 It sends each request once: no retries, no redirects, no cookies, no proxy from the environment. Its errors contain no addresses, headers
-or bodies, because these contain keys."""
+or bodies, because these contain keys; and they say whether the request may have arrived. It knows no vendor and no platform.
+
+Two clients are not this one: `backends/image_fetch.py`, which connects to public addresses only, and the fake platforms."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 
@@ -23,6 +28,23 @@ LINGER_S = 0.02
 class TransportError(Exception):
     """No connection, no answer in time, or a connection that broke. The message says which, and contains no secret."""
 
+    def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
+        """`may_have_arrived` is False if nothing of the request was written to a connection."""
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived
+
+
+class AnswerTooLong(TransportError):
+    """The answer has more bytes than the caller takes."""
+
+
+@dataclass(slots=True)
+class RequestProgress:
+    """How far a request has come."""
+
+    is_written: bool = False
+    """The client may have written something to the connection."""
+
 
 class HttpReply:
     """An answer whose headers have come and whose body is still to be read."""
@@ -33,13 +55,14 @@ class HttpReply:
         self.headers: Mapping[str, str] = response.headers
         """Names match in upper and lower case."""
 
-    async def read(self) -> bytes:
-        """The whole body."""
+    async def read(self, max_bytes: int | None = None) -> bytes:
+        """The whole body. Raises AnswerTooLong after `max_bytes`, by default MAX_BODY_BYTES."""
+        limit = MAX_BODY_BYTES if max_bytes is None else max_bytes
         body = bytearray()
         while piece := await self.read_piece():
             body += piece
-            if len(body) > MAX_BODY_BYTES:
-                raise TransportError("the answer does not end")
+            if len(body) > limit:
+                raise AnswerTooLong("the answer does not end")
         return bytes(body)
 
     async def read_piece(self) -> bytes:
@@ -63,10 +86,13 @@ class HttpReply:
 
 
 class HttpClient:
-    """Connections to every vendor. One client for each process; it opens at the first call, and its creator closes it."""
+    """Connections to any number of hosts; each host has its own, so a slow host takes none from another.
+
+    It opens at the first request, and its creator closes it."""
 
     def __init__(self, *, connections_per_host: int = 64, connect_timeout_s: float = 5.0, idle_s: float = 15.0) -> None:
-        """`idle_s` is how long an unused connection is kept: shorter than servers do, so that a call rarely gets one just closed."""
+        """`idle_s` is how long an unused connection is kept: shorter than servers do. If a server has just closed the connection, it is in
+        doubt whether the request arrived."""
         self._per_host, self._connect_timeout_s, self._idle_s = connections_per_host, connect_timeout_s, idle_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -76,16 +102,18 @@ class HttpClient:
     ) -> AsyncIterator[HttpReply]:
         """Send a request and yield its answer, whatever the status. Raises TransportError. Leaving the block early closes the connection.
 
-        `timeout_s` bounds everything, to the last byte of the body; connecting takes at most `connect_timeout_s` of it."""
-        timeout_s = max(timeout_s, MIN_TIMEOUT_S)
+        `timeout_s` bounds everything, from the wait for a connection to the last byte of the body; connecting takes at most
+        `connect_timeout_s` of it."""
+        timeout_s, progress = max(timeout_s, MIN_TIMEOUT_S), RequestProgress()
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
-            sock_read=timeout_s,
             ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
         )
         try:
-            response = await self._open_session().request(method, url, headers=headers, data=body, timeout=limits, allow_redirects=False)
+            response = await self._open_session().request(
+                method, url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=progress
+            )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe_error(error, timeout_s)
         else:
@@ -97,7 +125,7 @@ class HttpClient:
                 else:
                     response.close()
             return
-        raise TransportError(reason)
+        raise TransportError(reason, may_have_arrived=progress.is_written)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -107,14 +135,26 @@ class HttpClient:
                 headers={"User-Agent": "hermes"},
                 raise_for_status=False,
                 trust_env=False,
+                trace_configs=[trace_writes()],
             )
         return self._session
 
     async def aclose(self) -> None:
-        """Close every connection. A later call opens new ones."""
+        """Close every connection. A later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+def trace_writes() -> aiohttp.TraceConfig:
+    """Set `is_written` of a request's progress just before its first bytes are written."""
+
+    async def note(_: aiohttp.ClientSession, context: SimpleNamespace, __: aiohttp.TraceRequestHeadersSentParams) -> None:
+        context.trace_request_ctx.is_written = True
+
+    config = aiohttp.TraceConfig()
+    config.on_request_headers_sent.append(note)
+    return config
 
 
 def describe_error(error: Exception, timeout_s: float) -> str:
@@ -129,7 +169,9 @@ def describe_error(error: Exception, timeout_s: float) -> str:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             what = "the host's certificate is not accepted"
         case aiohttp.ClientConnectorError():
-            what = f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+            # By its number: asyncio writes the address into the message.
+            number = error.os_error.errno
+            what = f"cannot connect ({os.strerror(number) if number and number > 0 else type(error.os_error).__name__})"
         case ValueError():
             what = "the address or a header is not valid"
         case _:

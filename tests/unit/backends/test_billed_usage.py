@@ -1,7 +1,6 @@
 """What is counted where nobody counted."""
 
-from hermes.backends.answer_parts import ReturnedTokens, TokenCounts, consistent_tokens
-from hermes.backends.billed_usage import billed_usage
+from hermes.backends.vendor_answers import ReturnedTokens, TokenCounts, billed_usage, consistent_tokens
 from hermes.gateway.token_estimate import TOKENS_PER_IMAGE, prompt_tokens
 from hermes.ports.backends import ModelRequest, Usage
 

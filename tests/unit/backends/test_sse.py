@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.backends.json_fields import MalformedAnswer
-from hermes.backends.sse import JsonLines, ServerSentEvents, StreamEvent
+from hermes.backends.vendor_answers import JsonLines, MalformedAnswer, ServerSentEvents, StreamEvent
 
 STREAM = (
     b"\xef\xbb\xbf: hello\n\nevent: ping\ndata: {}\n\n"
@@ -45,7 +44,7 @@ def test_lines_are_the_same_wherever_the_stream_was_cut(at: int) -> None:
 
 
 def test_a_line_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes.backends.sse.MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr("hermes.backends.vendor_answers.MAX_LINE_BYTES", 1_000)
     framing = JsonLines()
     assert list(framing.feed(b"x" * 1_000)) == []
     with pytest.raises(MalformedAnswer):

@@ -12,11 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.answer_parts import AnswerParts
-from hermes.backends.anthropic.answer import AnthropicReader
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object, require_object
+from hermes.backends.anthropic import AnthropicReader
 from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
-from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_answers import AnswerParts, ErrorInAnswer, MalformedAnswer, StreamEvent, parse_object, require_object
 from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Capabilities, Delta, ModelRequest
 

@@ -11,11 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.answer_parts import AnswerParts, TokenCounts
-from hermes.backends.json_fields import ErrorInAnswer, count_or_none, parse_object, require_object, text_or_empty, usage_fields
-from hermes.backends.openai_compatible.answer import read_error_details
+from hermes.backends.openai_answer import read_error_details
 from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
-from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_answers import (
+    AnswerParts,
+    ErrorInAnswer,
+    StreamEvent,
+    TokenCounts,
+    count_or_none,
+    parse_object,
+    require_object,
+    text_or_empty,
+    usage_fields,
+)
 from hermes.backends.vendor_errors import CONTEXT_TOO_LONG, VendorErrorDetails
 from hermes.ports.backends import Capabilities, Delta, ModelRequest, ReasoningDelta, TextDelta
 

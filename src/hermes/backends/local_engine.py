@@ -1,6 +1,6 @@
 """The program that runs the model: llama.cpp's own server on a port of this machine. Started by its path; imports nothing of Hermes.
 
-    python engine.py '{"model": "/…/model.gguf", "name": "…", "threads": 1, "context": 4096}'
+    python local_engine.py '{"model": "/…/model.gguf", "name": "…", "threads": 1, "context": 4096}'
 
 Prints one line, `{"address": …, "key": …}` or `{"error": …}`, and ends when its standard input does. So it never outlives the process
 that started it, however that process ends. It makes the key and prints it once: other users of this machine can reach the port, but not

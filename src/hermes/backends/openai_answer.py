@@ -9,10 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.backends.answer_parts import AnswerParts, ReturnedTokens, TokenCounts
-from hermes.backends.json_fields import (
+from hermes.backends.tool_calls import arguments_text, make_tool_call
+from hermes.backends.vendor_answers import (
+    AnswerParts,
     ErrorInAnswer,
     MalformedAnswer,
+    ReturnedTokens,
+    StreamEvent,
+    TokenCounts,
     count_or_none,
     object_list,
     parse_object,
@@ -20,8 +24,6 @@ from hermes.backends.json_fields import (
     text_or_empty,
     usage_fields,
 )
-from hermes.backends.sse import StreamEvent
-from hermes.backends.tool_calls import arguments_text, make_tool_call
 from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import LOGPROBS, Delta, ReasoningDelta, TextDelta, ToolCallDelta
 

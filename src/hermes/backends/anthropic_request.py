@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hermes.backends.answer_parts import CannotEncode
 from hermes.backends.tool_calls import arguments_object, pair_tool_results, safe_id
+from hermes.backends.vendor_answers import CannotEncode
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest, ToolSchema
 
 OPENING_TEXT = "(The conversation begins.)"

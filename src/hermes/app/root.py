@@ -36,7 +36,7 @@ from hermes.channels.platform_client import open_platform_client
 from hermes.config import Environment, Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
-from hermes.gateway.client_chats import ChatCompletions
+from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts

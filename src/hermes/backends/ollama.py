@@ -27,7 +27,7 @@ from hermes.backends.vendor_answers import (
     text_or_empty,
 )
 from hermes.backends.vendor_errors import CONTEXT_TOO_LONG, NO_SUCH_MODEL, NOT_SUPPORTED, VendorErrorDetails
-from hermes.gateway.token_estimate import parts_of, prompt_tokens
+from hermes.gateway.prices import parts_of, prompt_tokens
 from hermes.http_client import HttpClient
 from hermes.ports.backends import Capabilities, ChatMessage, ContextTooLong, Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 

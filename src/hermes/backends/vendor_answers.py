@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, NamedTuple, Protocol
 
-from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
+from hermes.gateway.prices import answer_tokens, prompt_tokens
 from hermes.ports.backends import ChatMessage, Delta, ModelRequest, Usage
 
 # --- the vendor's JSON: every value has the expected type, or MalformedAnswer says where it has not

@@ -20,7 +20,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from hermes.gateway.client_chats import ChatCompletions, ChatRequest, ChoicePiece, read_request
+from hermes.gateway.chat_request import ChatRequest, read_request
+from hermes.gateway.completions import ChatCompletions, ChoicePiece
 from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hermes.app.channels import AccountChannels
 from hermes.config import ApiSettings, CompletionsSettings, WebSettings
-from hermes.gateway.client_chats import ChatCompletions
+from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import Metrics
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox

@@ -1,7 +1,7 @@
 """What is counted where nobody counted."""
 
 from hermes.backends.vendor_answers import ReturnedTokens, TokenCounts, billed_usage, consistent_tokens
-from hermes.gateway.token_estimate import TOKENS_PER_IMAGE, prompt_tokens
+from hermes.gateway.prices import TOKENS_PER_IMAGE, prompt_tokens
 from hermes.ports.backends import ModelRequest, Usage
 
 ASK = ModelRequest(messages=[{"role": "user", "content": "x" * 300}], max_tokens=50)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.client_chats.matching import ChatChange, ChatChangeKind, ChatFingerprinter, change_between, clean_message, message_key
+from hermes.gateway.chat_request import clean_message, message_key
+from hermes.gateway.client_chats import ChatChange, ChatChangeKind, ChatFingerprinter, change_between
 
 
 def user(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Check a client's chat completions request and turn it into a ChatRequest. Pure.
+"""Check a client's chat completions request and turn it, with its messages, into the form that Hermes sends on and records. Pure.
 
 Unknown fields are sampling parameters of some server (`top_k`, `min_p`, `chat_template_kwargs` …) and are passed on: each backend sends
 what its server takes. A field that would silently change the meaning of the answer is refused."""
@@ -11,16 +11,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.gateway.client_chats.matching import clean_message
 from hermes.graph import MessageError
 from hermes.graph.call import freeze_tools
-from hermes.graph.message import FrozenDict, check_message, freeze_items
-from hermes.ports.backends import ModelRequest
+from hermes.graph.message import REASONING, FrozenDict, canonical, check_message, freeze_items
+from hermes.ports.backends import ChatMessage, ModelRequest
 
 MAX_MESSAGES = 100_000
 MAX_FIELD_CHARS = 512
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+
+COMPARED_FIELDS = {
+    "system": ("content", "name"),
+    "user": ("content", "name"),
+    "assistant": ("content", "tool_calls", "name", "refusal"),
+    "tool": ("content", "tool_call_id"),
+}
+"""Two messages of a role are the same if these fields are: they are all that a model is sent. Clients that send a message back add nulls
+and fields of their own."""
 
 REQUEST_FIELDS = frozenset(
     {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "user"}
@@ -208,4 +216,57 @@ def typed_field(kind: type, body: Mapping[str, Any], name: str, default: Any) ->
         return default
     if not isinstance(value, kind):
         raise InvalidChatRequest(name, f"expected {TYPE_NAMES[kind]}")
+    return value
+
+
+# --- messages
+
+
+def clean_message(message: ChatMessage) -> dict[str, Any]:
+    """A client's message as Hermes sends it on and records it: the fields of its role without nulls, and its reasoning."""
+    fields = role_fields(message)
+    if fields["role"] == "assistant":
+        reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
+        if reasoning is not None:
+            fields["reasoning"] = reasoning
+    return fields
+
+
+def message_key(message: ChatMessage) -> bytes:
+    """The bytes by which a message is recognised, whatever fields the client added or nulls it left out."""
+    return canonical(role_fields(message))
+
+
+def role_fields(message: ChatMessage) -> dict[str, Any]:
+    """The fields of a message's role without nulls, at any depth. One text part equals plain text; `developer` equals `system`."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    fields = {name: without_nulls(message[name]) for name in COMPARED_FIELDS[role] if message.get(name) is not None}
+    content = fields.get("content")
+    if isinstance(content, list) and len(content) == 1 and is_plain_text(content[0]):
+        fields["content"] = content[0]["text"]
+    if fields.get("content") == "" and fields.get("tool_calls"):
+        del fields["content"]  # some clients write "", some null, beside a tool call
+    if isinstance(fields.get("tool_calls"), list):
+        fields["tool_calls"] = [call_without_index(call) for call in fields["tool_calls"]]
+        if not fields["tool_calls"]:
+            del fields["tool_calls"]
+    return {"role": role, **fields}
+
+
+def is_plain_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text" and isinstance(part["text"], str)
+
+
+def call_without_index(call: Any) -> Any:
+    """A tool call without its index, which only streams need."""
+    return {name: value for name, value in call.items() if name != "index"} if isinstance(call, dict) else call
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [without_nulls(inner) for inner in value]
     return value

@@ -1,23 +1,22 @@
-"""Chat completions for clients: the end user, the models they may use, and their answers: one or several, whole or as a stream."""
+"""Chat completions for clients: the end user, the models they may use, and their answers: one or several, whole or as a stream.
+
+web/completions  →  here  →  gateway  →  chain  →  backend;  then gateway  →  client_chats, which records the answer"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from uuid import UUID
 
-from hermes.gateway.client_chats.recording import ChatRecorder
-from hermes.gateway.client_chats.request import ChatRequest
+from hermes.gateway.chat_request import ChatRequest
+from hermes.gateway.client_chats import ChatRecorder, ChatStores
 from hermes.gateway.gateway import Gateway
 from hermes.ports.backends import Delta, ModelRequest
-from hermes.ports.errors import PortError
 from hermes.ports.models import Answer, AnswerStarted, Caller, CallSource
-from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import ClientChats, Graphs
 from hermes.ports.users import ApiKey, User, Users, UserState
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
@@ -55,9 +54,7 @@ class ChatCompletions:
 
     gateway: Gateway
     people: Users
-    chats: ClientChats
-    graphs: Graphs
-    transactions: Transactions
+    stores: ChatStores
     tier: str
     """The tier of keys that have none of their own."""
     deadline_s: float
@@ -71,7 +68,7 @@ class ChatCompletions:
         known = self._end_users.get((key.id, name))
         if known is not None and time.monotonic() < known[0]:
             return known[1]
-        async with self.transactions.begin() as tx:
+        async with self.stores.transactions.begin() as tx:
             user, is_new = await self.people.find_or_create(
                 tx, key.account, Platform.COMPLETIONS, f"{key.id}/{name}", state=UserState.ACTIVE
             )
@@ -107,63 +104,35 @@ class ChatCompletions:
         """Return as many answers as the client asked for. Raises what Gateway.complete raises, and UnknownModel.
 
         Several answers are sampled at the same time; when one of them fails, the others are cancelled."""
-        caller, recorder = self._caller(request, end_user), self._recorder(request, end_user, session)
-        ask = request.ask(str(end_user.user.id))
+        ask, caller, recorder = self._prepare(request, end_user, session)
         if request.choices == 1:
-            return [await self.gateway.complete(ask, caller, recorder)]
-        async with self._open_chat(recorder):
+            return [await self.gateway.complete(ask, caller, recorder.record)]
+        async with recorder.open_chat():
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self.gateway.complete(ask, caller, recorder)) for _ in range(request.choices)]
+                    tasks = [group.create_task(self.gateway.complete(ask, caller, recorder.record)) for _ in range(request.choices)]
             except BaseExceptionGroup as failed:
                 raise failed.exceptions[0] from None
             return [task.result() for task in tasks]
 
     async def stream(self, request: ChatRequest, end_user: EndUser, session: str | None = None) -> AsyncGenerator[ChoicePiece]:
         """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
-        caller, recorder = self._caller(request, end_user), self._recorder(request, end_user, session)
-        ask = request.ask(str(end_user.user.id))
+        ask, caller, recorder = self._prepare(request, end_user, session)
         if request.choices == 1:
-            async with aclosing(self.gateway.stream(ask, caller, recorder)) as pieces:
+            async with aclosing(self.gateway.stream(ask, caller, recorder.record)) as pieces:
                 async for piece in pieces:
                     yield ChoicePiece(0, piece)
             return
-        async with self._open_chat(recorder), aclosing(self._merge_streams(request.choices, ask, caller, recorder)) as merged:
-            async for choice_piece in merged:
-                yield choice_piece
+        async with recorder.open_chat():
+            streams = [self.gateway.stream(ask, caller, recorder.record) for _ in range(request.choices)]
+            async with aclosing(merge_streams(streams)) as merged:
+                async for choice_piece in merged:
+                    yield choice_piece
 
-    async def _merge_streams(self, choices: int, ask: ModelRequest, caller: Caller, recorder: ChatRecorder) -> AsyncGenerator[ChoicePiece]:
-        """Merge several streams into one."""
-        # A queue of one: a client that reads slowly is answered slowly, and nothing piles up.
-        queue: asyncio.Queue[ChoicePiece | BaseException | None] = asyncio.Queue(1)
-
-        async def follow(choice: int) -> None:
-            try:
-                async with aclosing(self.gateway.stream(ask, caller, recorder)) as pieces:
-                    async for piece in pieces:
-                        await queue.put(ChoicePiece(choice, piece))
-                await queue.put(None)
-            except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
-                stop_if_cancelled()  # a cancelled stream has no reader, so nothing would empty the queue
-                await queue.put(error)
-
-        following = [asyncio.create_task(follow(choice)) for choice in range(choices)]
-        try:
-            left = choices
-            while left:
-                piece = await queue.get()
-                if isinstance(piece, BaseException):
-                    raise piece
-                if piece is None:
-                    left -= 1
-                else:
-                    yield piece
-        finally:
-            await end_tasks(*following)
-
-    def _caller(self, request: ChatRequest, end_user: EndUser) -> Caller:
-        return Caller(
-            user_id=end_user.user.id,
+    def _prepare(self, request: ChatRequest, end_user: EndUser, session: str | None) -> tuple[ModelRequest, Caller, ChatRecorder]:
+        user_id, limits = end_user.user.id, self.gateway.catalogue.limits
+        caller = Caller(
+            user_id=user_id,
             account=end_user.account,
             tier=end_user.tier,
             source=CallSource.COMPLETIONS,
@@ -171,24 +140,35 @@ class ChatCompletions:
             models=self.chain(request.model, end_user.tier),
             deadline_s=self.deadline_s,
         )
+        recorder = ChatRecorder(request, self.stores, account=end_user.account, user_id=user_id, name=session, limits=limits)
+        return request.ask(str(user_id)), caller, recorder
 
-    def _recorder(self, request: ChatRequest, end_user: EndUser, session: str | None) -> ChatRecorder:
-        account, user_id, limits = end_user.account, end_user.user.id, self.gateway.catalogue.limits
-        return ChatRecorder(request, self.chats, self.graphs, account=account, user_id=user_id, name=session, limits=limits)
 
-    @asynccontextmanager
-    async def _open_chat(self, recorder: ChatRecorder) -> AsyncIterator[None]:
-        """Choose the chat for several answers. A chat that was begun for them and got none is removed again."""
-        async with self.transactions.begin() as tx:
-            await recorder.open(tx)
+async def merge_streams(streams: Sequence[AsyncGenerator[AnswerStarted | Delta | Answer]]) -> AsyncGenerator[ChoicePiece]:
+    """Merge several streams into one. They end together: with the last one, with the first error, or when the reader leaves."""
+    # A queue of one: a client that reads slowly is answered slowly, and nothing piles up.
+    queue: asyncio.Queue[ChoicePiece | BaseException | None] = asyncio.Queue(1)
+
+    async def follow(choice: int, stream: AsyncGenerator[AnswerStarted | Delta | Answer]) -> None:
         try:
-            yield
-        except BaseException:
-            await asyncio.shield(self._give_up(recorder))
-            raise
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    await queue.put(ChoicePiece(choice, piece))
+            await queue.put(None)
+        except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
+            stop_if_cancelled()  # a cancelled stream has no reader, so nothing would empty the queue
+            await queue.put(error)
 
-    async def _give_up(self, recorder: ChatRecorder) -> None:
-        # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
-        with suppress(PortError):
-            async with self.transactions.begin() as tx:
-                await recorder.give_up(tx)
+    following = [asyncio.create_task(follow(choice, stream)) for choice, stream in enumerate(streams)]
+    try:
+        left = len(following)
+        while left:
+            piece = await queue.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece is None:
+                left -= 1
+            else:
+                yield piece
+    finally:
+        await end_tasks(*following)

@@ -1,4 +1,8 @@
-"""Write an answer into the message graph of its chat.
+"""Recognise the chat of a request, and write the answer into its message graph. For clients that send the whole chat with each request.
+
+A client of the OpenAI endpoint sends messages and no name for the chat. Hermes recognises the chat by its own answers in them: a request
+joins a chat only through a response that was sampled in it. A difference around that response is an edit, or a compaction if the client
+made the chat shorter. A request without any response of ours is a new chat, however similar it looks.
 
 In the plain case only the new messages cost anything, however long the chat is: a digest proves that the recorded list is what the client
 sent, and the list grows by the client's new messages and the answer. Otherwise the recorder loads the graph, changes the list to what the
@@ -6,31 +10,44 @@ client sent (an edit or a compaction, which keeps every sampled context), and co
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from hermes.gateway.client_chats.matching import ChatChangeKind, ChatFingerprinter, ChatMessage, change_between, clean_message, message_key
-from hermes.gateway.client_chats.request import ChatRequest
-from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
+from hermes.gateway.chat_request import ChatRequest, clean_message, message_key
+from hermes.graph import CallRecord, MessageGraph, Overlay, Turn, edit
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
-from hermes.ports.backends import LOGPROBS, Completion, Usage
-from hermes.ports.models import ModelCall
-from hermes.ports.runtime import Transaction
+from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Usage
+from hermes.ports.errors import PortError
+from hermes.ports.models import ModelCall, ModelCalls
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry, Graphs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatStores:
+    """Where chats are recorded."""
+
+    chats: ClientChats
+    graphs: Graphs
+    calls: ModelCalls
+    transactions: Transactions
+
+
 class ChatRecorder:
-    """The gateway's CallRecorder for one request. Several answers to the request are several samples in one context, in one chat."""
+    """Records the answers to one request. Several answers to the request are several samples in one context, in one chat."""
 
     def __init__(
         self,
         request: ChatRequest,
-        chats: ClientChats,
-        graphs: Graphs,
+        stores: ChatStores,
         *,
         account: str,
         user_id: UUID,
@@ -38,7 +55,7 @@ class ChatRecorder:
         limits: Mapping[str, int] | None = None,
     ) -> None:
         """`name` is the client's own name of the chat; `limits` are the longest answers in tokens, by the models' ids."""
-        self._request, self._chats, self._graphs = request, chats, graphs
+        self._request, self._stores = request, stores
         self._account, self._user_id, self._name = account, user_id, name
         self._fingerprinter = ChatFingerprinter(request.messages)
         self._limits = limits
@@ -46,34 +63,54 @@ class ChatRecorder:
         self._context: ShownContext | None = None
         self._turn: Turn | None = None
 
-    async def open(self, tx: Transaction) -> None:
-        """Choose the chat before there is an answer: several answers that come at once must all find the same chat."""
-        self._session_id = (await self._chat(tx)).session_id
+    @asynccontextmanager
+    async def open_chat(self) -> AsyncIterator[None]:
+        """Choose the chat before there is an answer: several answers that come at once must all find the same chat. A chat that was begun
+        for them and got none is removed again."""
+        async with self._stores.transactions.begin() as tx:
+            self._session_id = (await self._chat(tx)).session_id
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(self._drop_empty(self._session_id))
+            raise
 
-    async def give_up(self, tx: Transaction) -> None:
-        """Remove a chat that was begun for this request and got no answer."""
-        if self._session_id is not None:
-            await self._chats.drop_empty(tx, self._user_id, self._session_id)
+    async def record(self, call: ModelCall, completion: Completion) -> UUID:
+        """The gateway's CallRecorder: write the call's row and the answer, in one statement if possible, or else in one transaction."""
+        session_id = await self.append(call, completion)
+        if session_id is None:
+            async with self._stores.transactions.begin() as tx:
+                session_id = await self._write(tx, call, completion)
+                await self._stores.calls.add(tx, replace(call, session_id=session_id))
+        return session_id
 
-    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
+    async def append(self, call: ModelCall, completion: Completion) -> UUID | None:
+        """Append call and answer in one statement; None, and nothing is written, if the list has to be changed or locked first."""
         if self._session_id is not None or self._name is not None:
             return None
-        found = await self._chats.look(self._user_id, self._fingerprinter.fingerprints) if self._fingerprinter.fingerprints else None
+        chats, fingerprints = self._stores.chats, self._fingerprinter.fingerprints
+        found = await chats.look(self._user_id, fingerprints) if fingerprints else None
         if found is not None and not self._can_append(found):
             return None
         message = clean_message(completion.message)
         entries = self._entries(found, message, call, completion)
-        return await self._chats.add(self._user_id, found, entries, self._fingerprint(found, message), call)
+        return await chats.add(self._user_id, found, entries, self._fingerprint(found, message), call)
 
-    async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
+    async def _drop_empty(self, session_id: UUID) -> None:
+        # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
+        with suppress(PortError):
+            async with self._stores.transactions.begin() as tx:
+                await self._stores.chats.drop_empty(tx, self._user_id, session_id)
+
+    async def _write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
         message, found = clean_message(completion.message), await self._chat(tx)
         if self._session_id is None and self._can_append(found):
             entries, fingerprint = self._entries(found, message, call, completion), self._fingerprint(found, message)
-            head: str | None = (await self._graphs.append(tx, found.session_id, found.head, entries)).head
+            head: str | None = (await self._stores.graphs.append(tx, found.session_id, found.head, entries)).head
         else:
             head, fingerprint = await self._commit(tx, found, message, call, completion)
         if fingerprint is not None:
-            await self._chats.note(tx, self._user_id, found.session_id, head, fingerprint)
+            await self._stores.chats.note(tx, self._user_id, found.session_id, head, fingerprint)
         return found.session_id
 
     def _fingerprint(self, found: ChatMatch | None, message: ChatMessage) -> ChatFingerprint | None:
@@ -85,14 +122,14 @@ class ChatRecorder:
         return replace(fingerprint, whole=os.urandom(32))
 
     async def _chat(self, tx: Transaction) -> ChatMatch:
-        fingerprints = self._fingerprinter.fingerprints
+        chats, fingerprints = self._stores.chats, self._fingerprinter.fingerprints
         if self._session_id is not None:
-            found = await self._chats.get(tx, self._user_id, self._session_id, fingerprints)
+            found = await chats.get(tx, self._user_id, self._session_id, fingerprints)
         elif self._name is not None:
-            found = await self._chats.find_or_begin(tx, self._account, self._user_id, self._name, fingerprints)
+            found = await chats.find_or_begin(tx, self._account, self._user_id, self._name, fingerprints)
         else:
-            found = await self._chats.find(tx, self._user_id, fingerprints)
-        return found if found is not None else await self._chats.begin(tx, self._account, self._user_id)
+            found = await chats.find(tx, self._user_id, fingerprints)
+        return found if found is not None else await chats.begin(tx, self._account, self._user_id)
 
     def _can_append(self, found: ChatMatch) -> bool:
         """Whether the list is what the client sent, up to its new messages, and was sent with all of its reasoning or with none."""
@@ -114,7 +151,7 @@ class ChatRecorder:
     ) -> tuple[str | None, ChatFingerprint | None]:
         """Change the list to what the client sent, and record the answer to that. Return the list's head, if the list ends with the
         answer, and its fingerprint."""
-        graph = await self._graphs.load(tx, found.session_id)
+        graph = await self._stores.graphs.load(tx, found.session_id)
         if self._context is None:
             self._context = recorded_context(graph, self._request.messages)
             edit_to_match(graph, self._context.messages)
@@ -124,7 +161,7 @@ class ChatRecorder:
         turn = Turn(self._turn.nodes, replace(self._turn.overlay, keep_reasoning=keep), self._turn.seed)
         before = len(graph)
         graph.commit(turn, message, record_of(self._request, call, completion, self._limits))
-        head = await self._graphs.save(tx, found.session_id, found.head, graph)
+        head = await self._stores.graphs.save(tx, found.session_id, found.head, graph)
         return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).fingerprint_after(message)
 
 
@@ -217,3 +254,91 @@ def usage_of(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.tokens_out,
         **{name: count for name, count in cached.items() if count},
     }
+
+
+# --- how a chat is recognised, and what the client changed in it. Pure: messages in, decisions out
+
+
+class ChatChangeKind(StrEnum):
+    """What a client changed in the chat since its last request. The last two are kinds of edges in the graph."""
+
+    NOTHING = "nothing"
+    EXTENDED = "extended"
+    EDIT = edit.EDIT
+    COMPACTION = edit.COMPACTION
+
+
+@dataclass(frozen=True, slots=True)
+class ChatChange:
+    """Replace `current[start:stop]` by `messages`, append `tail`, and the list is what the client sent."""
+
+    kind: ChatChangeKind
+    start: int
+    stop: int
+    messages: tuple[ChatMessage, ...] = ()
+    tail: tuple[ChatMessage, ...] = ()
+
+
+class ChatFingerprinter:
+    """Takes a fingerprint of a list after each assistant message with content: there a chat may be recognised.
+
+    An empty message recognises nothing: two chats that each hold an empty answer have nothing in common."""
+
+    def __init__(self, messages: Iterable[ChatMessage] = ()) -> None:
+        self._shown, self._whole = sha256(), sha256()
+        self._length = 0
+        self.fingerprints: list[ChatFingerprint] = []
+        for message in messages:
+            self._add(message)
+
+    def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
+        """The fingerprint of the list with this message at its end; None for an empty message. The list itself stays as it is."""
+        if not has_content(message):
+            return None
+        longer = ChatFingerprinter()
+        longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
+        longer._add(message)
+        return longer.fingerprints[0]
+
+    def _add(self, message: ChatMessage) -> None:
+        key = message_key(message)
+        full = canonical(message) if "reasoning" in message else key
+        self._shown.update(len(key).to_bytes(8, "big") + key)
+        self._whole.update(len(full).to_bytes(8, "big") + full)
+        self._length += 1
+        if message["role"] == "assistant" and has_content(message):
+            self.fingerprints.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
+
+
+def has_content(message: ChatMessage) -> bool:
+    return bool(message.get("content") or message.get("tool_calls") or message.get("refusal"))
+
+
+def change_between(
+    current: Sequence[ChatMessage], sent: Sequence[ChatMessage], key: Callable[[ChatMessage], bytes] = message_key
+) -> ChatChange:
+    """Return the change from the current list to the list that the client sent: one splice, and the new messages after it.
+
+    Worked example, `[S U1 A1 U2 A2]` is the list: `[S (summary) A2 U3]` is a compaction of 1 to 4 with the tail `U3`;
+    `[S U1' A1 U2 A2 U3]` is an edit of 1 with the same tail; `[S U1]` removes everything from 2 on, which is an edit."""
+    ours, theirs = [key(message) for message in current], [key(message) for message in sent]
+    known = set(ours)
+    core = len(theirs)  # where the client's new messages begin
+    while core and theirs[core - 1] not in known:
+        core -= 1
+    shorter = min(len(ours), len(theirs))
+    start = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
+    if start == len(ours):
+        return ChatChange(
+            ChatChangeKind.NOTHING if start == len(theirs) else ChatChangeKind.EXTENDED, start, start, tail=tuple(sent[start:])
+        )
+    core = max(core, start)
+    longest = min(len(ours), core) - start
+    shared = next((back for back in range(longest) if ours[-1 - back] != theirs[core - 1 - back]), longest)
+    stop, end = len(ours) - shared, core - shared
+    if not shared:  # the end of our list is gone: the new messages stand in its place
+        last = len(ours) - next((back for back, one in enumerate(reversed(ours)) if core and one == theirs[core - 1]), len(ours))
+        is_shorter = core > start and last - start > core - start
+        return ChatChange(ChatChangeKind.COMPACTION if is_shorter else ChatChangeKind.EDIT, start, len(ours), tuple(sent[start:]))
+    kind = ChatChangeKind.COMPACTION if stop - start > end - start else ChatChangeKind.EDIT
+    return ChatChange(kind, start, stop, tuple(sent[start:end]), tuple(sent[core:]))

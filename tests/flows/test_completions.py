@@ -15,8 +15,7 @@ from hermes.ports.backends import ModelRequest
 from hermes.ports.models import Caller, CallSource
 from hermes.stores.postgres.database import connection_of
 from hermes.web.completions import CHAT_PATH
-from hermes.web.create import create_web
-from hermes.web.server import web_services_from
+from hermes.web.server import create_web, web_services_from
 from tests.fakes.vendors import Cut, ToolCall, Vendors, vendors
 from tests.flows.service import Got, Service, running
 

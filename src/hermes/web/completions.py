@@ -28,7 +28,7 @@ from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import openai_error, raise_openai_errors
 from hermes.web.errors import ApiError, ErrorBody, api_error_response
-from hermes.web.rate_limit import address_of
+from hermes.web.limits import address_of
 
 log = structlog.get_logger()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hermes.web import rate_limit
-from hermes.web.rate_limit import RateLimit
+from hermes.web import limits
+from hermes.web.limits import RateLimit
 
 
 class Time:
@@ -29,7 +29,7 @@ def test_one_source_takes_nothing_from_another() -> None:
 
 
 def test_only_so_many_sources_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "MAX_SOURCES", 2)
+    monkeypatch.setattr(limits, "MAX_SOURCES", 2)
     time = Time()
     limit = RateLimit(60, time)
     for time.now, source in ((0.0, "a"), (0.0, "b"), (5.0, "c")):
@@ -38,7 +38,7 @@ def test_only_so_many_sources_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_many_sources_at_once_are_not_gone_through_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "MAX_SOURCES", 2)
+    monkeypatch.setattr(limits, "MAX_SOURCES", 2)
     time = Time()
     limit = RateLimit(60, time)
     for time.now, source in ((0.0, "a"), (0.0, "b"), (5.0, "c"), (5.1, "d"), (5.2, "e"), (6.9, "f"), (6.95, "g")):
@@ -59,4 +59,4 @@ def test_many_sources_at_once_are_not_gone_through_for_each_of_them(monkeypatch:
     ],
 )
 def test_a_network_of_ipv6_is_one_source(address: str, source: str) -> None:
-    assert rate_limit.source_of(address) == source
+    assert limits.source_of(address) == source

@@ -109,7 +109,7 @@ class PostgresInbox:
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
         row = await (await connection_of(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
-        return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
+        return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3], row[4])
 
     async def message_of(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         row = await (await connection_of(tx).execute(SQL["message_of"], {"turn_id": turn_id})).fetchone()

@@ -145,6 +145,12 @@ async def test_an_address_that_is_none(post: PlatformHttpClient) -> None:
             await post.send(call(url), timeout_s=5)
 
 
+async def test_a_text_that_is_no_text(post: PlatformHttpClient, server: Server) -> None:
+    with pytest.raises(NotSent, match="the body cannot be encoded"):
+        await post.send(call(server.url, json={"text": "half of an emoji: \ud83c"}), timeout_s=5)
+    assert server.seen == []
+
+
 async def test_a_server_that_does_not_speak_tls(post: PlatformHttpClient, server: Server) -> None:
     with pytest.raises(NotSent):
         await post.send(call(server.url.replace("http:", "https:")), timeout_s=5)

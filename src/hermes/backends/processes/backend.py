@@ -83,20 +83,25 @@ class ProcessBackend(ABC):
 
     Holds nothing between calls."""
 
+    program: ClassVar[str]
+    """The command, and the start of the backend's name: `claude`, `claude_local`."""
     login: ClassVar[Collection[str]] = ()
     """Variables by which the program finds its own login."""
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] = (),
         *,
-        name: str,
-        cwd: Path | None,
-        models: Mapping[str, Capabilities] | None,
-        environment: Mapping[str, str] | None,
+        name: str = "",
+        cwd: Path | None = None,
+        models: Mapping[str, Capabilities] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
-        self._command, self._cwd = tuple(command), cwd
+        """`command` is by default the program's name. `cwd` is where the program runs unless a request says otherwise.
+
+        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
+        self.name = name or f"{self.program}_local"
+        self._command, self._cwd = tuple(command) or (self.program,), cwd
         self._models, self._environment = dict(models or {}), dict(environment or {})
 
     def __repr__(self) -> str:

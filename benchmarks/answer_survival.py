@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import CallRecord, MessageGraph
-from hermes.backends.local.backend import LocalBackend
+from hermes.backends.local import LocalBackend
 from hermes.ports.backends import BackendError, ModelRequest
 from hermes.trajectories.compress import (
     ExtractiveSummariser,

@@ -6,6 +6,7 @@ The map, in reading order: a room imports only rooms above it.
     trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
     turn           what flows through the router: a message in, an answer out
     tasks          ends asyncio tasks, also where a cancellation gets lost
+    http_client    sends HTTP requests: each once, and with errors that hold no secret
     ports          what Hermes needs from stores, models and platforms, as Protocols
     router         how a message is taken in, its ten steps, and how the answer leaves
     soul           what Hermes knows about a user, and how it learns it

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from hermes.app import channels
 from hermes.app.channels import AccountChannels, TelegramPollers
-from hermes.channels.http_client import open_platform_client
+from hermes.channels.platform_client import open_platform_client
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hermes.backends.http_client import HttpClient, TransportError
+from hermes.http_client import HttpClient
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
 from hermes.stores.embeddings.local import hash_text
@@ -61,7 +61,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 
 def api(client: HttpClient, address: str, **more: Any) -> ApiEmbeddings:
-    return ApiEmbeddings(client, connection_error=TransportError, address=address, name="small", dimension=512, key="secret", **more)
+    return ApiEmbeddings(client, address=address, name="small", dimension=512, key="secret", **more)
 
 
 @pytest.fixture(params=["hashed", "minilm", "api"])

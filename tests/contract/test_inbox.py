@@ -229,6 +229,12 @@ async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
         assert await inbox.origin(tx, uuid4()) is None
         await inbox.bury_unread(tx, receipt.turn_id, "x")
         assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
+        message = await inbox.message_of(tx, receipt.turn_id)
+        assert message is not None
+        await people.forget(tx, message.user_id)
+        erased = await inbox.origin(tx, receipt.turn_id)
+        assert erased is not None
+        assert erased.is_sender_erased
 
 
 async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(

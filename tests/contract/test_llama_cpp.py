@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from hermes.backends import LLAMA_CPP, HttpClient, LocalBackend, OpenAICompatibleBackend
-from hermes.backends.local.process import LlamaEngine, start_engine
-from hermes.backends.local.weights import find_model
+from hermes.backends.local import LlamaEngine, start_engine
+from hermes.backends.local_weights import find_model
 from hermes.ports.backends import (
     Backend,
     Completion,

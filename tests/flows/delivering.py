@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 from redis.asyncio import Redis
 
-from hermes.channels.http_client import PlatformHttpClient, open_platform_client
+from hermes.channels.platform_client import PlatformHttpClient, open_platform_client
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler

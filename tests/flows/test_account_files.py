@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
+from hermes.channels.platform_client import open_platform_client
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
 from hermes.demo.platforms import Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, sample_picture

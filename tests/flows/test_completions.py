@@ -15,8 +15,7 @@ from hermes.ports.backends import ModelRequest
 from hermes.ports.models import Caller, CallSource
 from hermes.stores.postgres.database import connection_of
 from hermes.web.completions import CHAT_PATH
-from hermes.web.create import create_web
-from hermes.web.server import web_services_from
+from hermes.web.server import create_web, web_services_from
 from tests.fakes.vendors import Cut, ToolCall, Vendors, vendors
 from tests.flows.service import Got, Service, running
 
@@ -682,7 +681,7 @@ async def test_several_answers_that_are_refused_leave_no_chat(house: House) -> N
 
 async def test_who_gives_up_waits_for_nobody_elses_records(house: House) -> None:
     gateway = house.service.hermes.gateway
-    busy = gateway._keep_task(asyncio.create_task(asyncio.sleep(60)))  # somebody's record that takes its time
+    busy = gateway._start(asyncio.sleep(60))  # another record that takes its time
     house.key = await house.service.key(tier="tiny")
     async with asyncio.timeout(5):
         assert (await house.ask([user("x" * 30_000)], n=2)).status == 429

@@ -3,15 +3,16 @@
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.gateway.client_chats import read_request
-from hermes.gateway.client_chats.recording import ChatRecorder
+from hermes.gateway.chat_request import read_request
+from hermes.gateway.client_chats import ChatRecorder, ChatStores
 from hermes.graph.message import canonical
 from hermes.ports.backends import Completion, Usage
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
@@ -130,7 +131,7 @@ class Client:
 class Locked(ChatRecorder):
     """Records without the short way."""
 
-    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
+    async def append(self, call: ModelCall, completion: Completion) -> UUID | None:
         return None
 
 
@@ -139,20 +140,20 @@ class House:
 
     def __init__(self, database: Database, keyring: Keyring, user_id: UUID, way: type[ChatRecorder]) -> None:
         self.database, self.user_id, self.way = database, user_id, way
-        self.chats, self.graphs, self.calls = PostgresClientChats(database, keyring), PostgresGraphs(keyring), PostgresModelCalls()
+        self.graphs = PostgresGraphs(keyring)
+        chats = PostgresClientChats(database, keyring)
+        self.stores = ChatStores(chats=chats, graphs=self.graphs, calls=PostgresModelCalls(), transactions=database)
         self.wanted: dict[str, tuple[UUID, list[bytes], Any]] = {}
 
     async def answer(self, asked: Asked) -> None:
         body = {"model": "m", "messages": asked.messages, "n": len(asked.answers), **({"tools": asked.tools} if asked.tools else {})}
         request = read_request(body, max_choices=8)
-        recording = self.way(request, self.chats, self.graphs, account="shop", user_id=self.user_id, name=asked.name)
-        if len(asked.answers) > 1:
-            async with self.database.begin() as tx:
-                await recording.open(tx)
-        for message in asked.answers:
-            await self.record(recording, request.messages, message, asked)
+        recorder = self.way(request, self.stores, account="shop", user_id=self.user_id, name=asked.name)
+        async with recorder.open_chat() if len(asked.answers) > 1 else nullcontext():
+            for message in asked.answers:
+                await self.record(recorder, request.messages, message, asked)
 
-    async def record(self, recording: ChatRecorder, sent: Any, message: dict[str, Any], asked: Asked) -> None:
+    async def record(self, recorder: ChatRecorder, sent: Any, message: dict[str, Any], asked: Asked) -> None:
         usage = Usage(tokens_in=1, tokens_out=1)
         call = ModelCall(
             id=uuid4(),
@@ -169,11 +170,7 @@ class House:
         done = Completion(
             message=message, finish_reason="stop", usage=usage, model="m", request_digest="", is_reasoning_sent=asked.is_reasoning_sent
         )
-        session_id = await recording.write_with_call(call, done)
-        if session_id is None:
-            async with self.database.begin() as tx:
-                session_id = await recording.write(tx, call, done)
-                await self.calls.add(tx, replace(call, session_id=session_id))
+        session_id = await recorder.record(call, done)
         seen = [{k: v for k, v in each.items() if asked.is_reasoning_sent or k != "reasoning"} for each in sent]
         self.wanted[str(call.id)] = (session_id, [canonical(each) for each in seen], asked.tools)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hermes.channels.http_client import PlatformHttpClient, open_platform_client
+from hermes.channels.platform_client import PlatformHttpClient, open_platform_client
 from hermes.delivery.typing_indicator import TypingIndicator
 from tests.flows.phones import NAMES, Phones, open_phones
 

@@ -447,6 +447,19 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
     assert [name for name, _, _ in events(stream.body)] == ["accepted", "error"]
 
 
+async def test_a_message_that_was_given_up_without_an_answer_is_not_said_to_be_erased(service: Service) -> None:
+    key = await service.key()
+    service.thinker.may_answer.clear()
+    await service.post("/v1/messages", {"text": "first"}, {**key, "Prefer": "respond-async"})
+    turn_id = (await service.post("/v1/messages", {"text": "hi"}, {**key, "Prefer": "respond-async"})).body["turn_id"]
+    async with service.database.begin() as tx:
+        await service.hermes.adapters.inbox.bury_unread(tx, UUID(turn_id), "its key is missing")
+    service.thinker.may_answer.set()
+    assert error(await service.get(f"/v1/messages/{turn_id}", key)) == (410, "given_up", None)
+    stream = await service.get(f"/v1/messages/{turn_id}/events", key)
+    assert [(name, data.get("code")) for name, data, _ in events(stream.body)] == [("accepted", None), ("error", "given_up")]
+
+
 # --- once
 
 

@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 
 from hermes.app.gateway import SystemClock
 from hermes.backends import HttpClient
-from hermes.backends.http_client import TransportError
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
@@ -173,7 +172,6 @@ def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
     key = memory.embeddings_key.reveal() if memory.embeddings_key else ""
     return ApiEmbeddings(
         http,
-        connection_error=TransportError,
         address=memory.embeddings_url,
         name=memory.embeddings_model,
         dimension=memory.embeddings_dimension,

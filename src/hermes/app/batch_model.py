@@ -26,8 +26,8 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest
 from hermes.config.models import variable_name
 from hermes.config.named_tables import NamedTables
-from hermes.gateway.client_chats.recording import record_of
-from hermes.gateway.client_chats.request import NO_TOKEN_LIMIT, ChatRequest
+from hermes.gateway.chat_request import NO_TOKEN_LIMIT, ChatRequest
+from hermes.gateway.client_chats import record_of
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.slots import max_slots_per_backend
 from hermes.graph import CallRecord

@@ -12,7 +12,8 @@ from hermes.app.models import backends_from, backends_of, catalogue_from, check_
 from hermes.backends import HttpClient
 from hermes.config import Settings
 from hermes.gateway.catalogue import ModelCatalogue
-from hermes.gateway.client_chats import ChatCompletions
+from hermes.gateway.client_chats import ChatStores
+from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import PER_MILLION
@@ -95,9 +96,7 @@ async def open_models(
         completions = ChatCompletions(
             gateway=gateway,
             people=adapters.people,
-            chats=adapters.chats,
-            graphs=adapters.graphs,
-            transactions=transactions,
+            stores=ChatStores(chats=adapters.chats, graphs=adapters.graphs, calls=adapters.calls, transactions=transactions),
             tier=settings.completions.tier,
             deadline_s=settings.completions.deadline_s,
         )

@@ -35,8 +35,8 @@ from hermes.backends import (
     Script,
     ScriptedBackend,
 )
-from hermes.backends.anthropic.backend import DEFAULT_CAPABILITIES as CLAUDE
-from hermes.backends.local.backend import LocalBackend
+from hermes.backends.anthropic import DEFAULT_CAPABILITIES as CLAUDE
+from hermes.backends.local import LocalBackend
 from hermes.config import (
     BackendKind,
     BackendSettings,

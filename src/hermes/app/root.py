@@ -30,13 +30,13 @@ from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.router import AnswerServices, UserMemory, compaction_policy_from, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
-from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
+from hermes.channels.platform_client import open_platform_client
 from hermes.config import Environment, Settings
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
-from hermes.gateway.client_chats import ChatCompletions
+from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts

@@ -10,17 +10,25 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
-from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader, consistent_tokens
-from hermes.backends.billed_usage import billed_usage
-from hermes.backends.http_client import HttpClient, HttpReply, TransportError
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object
-from hermes.backends.sse import Framing
+from hermes.backends.vendor_answers import (
+    AnswerParts,
+    CannotEncode,
+    ErrorInAnswer,
+    Framing,
+    MalformedAnswer,
+    ServerSentEvents,
+    StreamReader,
+    billed_usage,
+    consistent_tokens,
+    parse_object,
+)
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
+from hermes.http_client import HttpClient, HttpReply, TransportError
 from hermes.ports.backends import (
     LOGPROBS,
     BackendError,
@@ -116,7 +124,7 @@ class HttpBackend(ABC):
                     raise self._error_of_reply(reply, await reply.read(), model)
                 framing = self._framing()
                 while not reader.is_over:
-                    piece = await next_piece(reply, reader)
+                    piece = await next_piece(reply.read_piece, reader)
                     for delta in deltas(framing, reader, piece or FINAL_LINE_BREAKS):
                         has_begun = True
                         yield delta
@@ -156,6 +164,9 @@ class HttpBackend(ABC):
 
     # --- the vendor's part
 
+    _framing: ClassVar[type[Framing]] = ServerSentEvents
+    """How the vendor cuts its stream into events."""
+
     @property
     @abstractmethod
     def _url(self) -> str:
@@ -175,9 +186,6 @@ class HttpBackend(ABC):
 
     @abstractmethod
     def _reader(self, request: EncodedRequest) -> StreamReader: ...
-
-    @abstractmethod
-    def _framing(self) -> Framing: ...
 
     @abstractmethod
     def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
@@ -277,10 +285,11 @@ class HttpBackend(ABC):
         ]
 
 
-async def next_piece(reply: HttpReply, reader: StreamReader) -> bytes:
-    """The next piece of a stream. A connection that breaks after the last event is no error: the answer is whole."""
+async def next_piece(read_piece: Callable[[], Awaitable[bytes]], reader: StreamReader) -> bytes:
+    """The next piece of a stream. A connection that breaks after the last event, or a program that does not end, is no error: the answer
+    is whole."""
     try:
-        return await reply.read_piece()
+        return await read_piece()
     except TransportError:
         if reader.is_whole:
             return b""

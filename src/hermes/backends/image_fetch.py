@@ -26,6 +26,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from hermes.http_client import describe_error
 from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -92,7 +93,7 @@ class PublicImageFetcher:
             async with asyncio.timeout(self._timeout_s), self._room:
                 return await self._follow(url)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = describe_error(error)
+            reason = describe_fetch_error(error, self._timeout_s)
         # Outside the except clause: aiohttp's errors hold the address, and a chained error would show it.
         raise ImageUnreadable(reason)
 
@@ -248,17 +249,13 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in network for network in NOT_PUBLIC)
 
 
-def describe_error(error: Exception) -> str:
+def describe_fetch_error(error: Exception, timeout_s: float) -> str:
     """Say what happened, in a text without an address."""
     match error:
         case TimeoutError():
             return "the picture did not come in time"
         case AddressNotPublic() | aiohttp.ClientConnectorError(os_error=AddressNotPublic()):
             return "the address is not public"
-        case aiohttp.ClientConnectorDNSError():
-            return "the host's name is not known"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return "the host's certificate is not accepted"
-        case ValueError():
+        case ValueError() if not isinstance(error, aiohttp.ClientError):  # a wrong certificate is both
             return "the address is not valid"
-    return f"the connection failed ({type(error).__name__})"
+    return describe_error(error, timeout_s)

@@ -56,15 +56,10 @@ def _unique_id(preferred: str, taken: set[str]) -> str:
 
 
 def safe_id(name: str) -> str:
-    """A tool id of letters, digits, `_` and `-`: unchanged if it is such an id, else its bytes in hexadecimal. `plain_id` reverses it."""
+    """A tool id of letters, digits, `_` and `-`: unchanged if it is one, else its bytes in hexadecimal. No two names have the same id."""
     return (
         name if _SAFE_ID.fullmatch(name) and not name.startswith(_HEX_PREFIX) else _HEX_PREFIX + name.encode("utf-8", "surrogatepass").hex()
     )
-
-
-def plain_id(name: str) -> str:
-    """The id that was passed to `safe_id`."""
-    return bytes.fromhex(name.removeprefix(_HEX_PREFIX)).decode("utf-8", "surrogatepass") if name.startswith(_HEX_PREFIX) else name
 
 
 def arguments_object(arguments: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ text/                  a model's Markdown as text for a phone; knows no platform
 telegram/              Telegram's Bot API
 meta                   what WhatsApp and Instagram have in common, and how JSON from outside is read without an error
 whatsapp/  instagram/  Meta's two platforms
-http_client            sends the requests of all channels
+platform_client        sends the requests of all channels
 file_references        files that users sent, named by platform, account and file id
 media                  fetches those files when they are needed
 """

@@ -15,11 +15,24 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
-from hermes.gateway.partial_answer import PartialAnswer
+from hermes.gateway.prices import answer_tokens, prompt_tokens
 from hermes.gateway.slots import Slots
-from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
-from hermes.ports.backends import Backend, BackendError, Completion, CutShort, Delta, ModelRequest, Unreachable, Usage
+from hermes.ports.backends import (
+    Backend,
+    BackendError,
+    Completion,
+    CutShort,
+    Delta,
+    Garbled,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Unreachable,
+    Usage,
+)
 from hermes.ports.models import CallAttempt, ChainFailed, NoAnswer, NoCapacity
 
 ATTEMPT_SHARE = 0.6
@@ -65,6 +78,8 @@ class ChainRun:
         self.called: ChainLink | None = None
         """The link that has the request now. None: no backend has it yet, or each that had it failed or timed out. Then the call counts as
         unpaid, although a vendor may bill an attempt that timed out."""
+        self.partial = PartialAnswer()
+        """What that link has streamed so far."""
 
     @property
     def attempts(self) -> tuple[CallAttempt, ...]:
@@ -94,48 +109,38 @@ class ChainRun:
         """Yield the first link that gives a delta, its deltas, and last of all the whole answer. Raises as `complete` does before the first
         delta, and CutShort after it."""
         for link, share, wait_s in self._links_to_try():
-            answered: ChainAnswer | None = None
+            self.partial, first_delta, answered, timeout_s = PartialAnswer(), None, None, 0.0
             try:
-                async with self._slot(link, wait_s), aclosing(self._stream_link(link, self._left_s * share)) as pieces:
-                    async for piece in pieces:
-                        if isinstance(piece, ChainAnswer):
-                            answered = piece
-                            break
-                        yield piece
+                async with self._slot(link, wait_s):
+                    # The first delta must come within the attempt's share; after it this link may use the rest of the deadline.
+                    timeout_s, ask = self._left_s * share, self._ask_for(link)
+                    until = self._attempt_began + timeout_s
+                    async with aclosing(link.backend.stream(ask, link.model, timeout_s=self._left_s)) as pieces:
+                        while answered is None:
+                            async with asyncio.timeout(until - time.monotonic()):
+                                piece = await anext(pieces, None)
+                            if piece is None:
+                                raise early_end_error(link)
+                            if isinstance(piece, Completion):
+                                answered = self._make_answer(link, piece, first_delta)
+                                break
+                            if first_delta is None:
+                                first_delta, until = time.monotonic(), self._deadline
+                                yield link
+                            self.partial.add(piece)
+                            yield piece
             except NoCapacity as error:
                 self._pass_over(link, error)
+            except CutShort:
+                raise
+            except (BackendError, TimeoutError) as error:
+                if first_delta is not None:
+                    raise self._cut_short_error(link, error) from error
+                self._add_failure(link, error if isinstance(error, BackendError) else timeout_error(link, timeout_s))
             if answered is not None:
                 yield answered  # the slot is free by now: the backend has nothing more to do
                 return
         raise self._failure()
-
-    async def _stream_link(self, link: ChainLink, timeout_s: float) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
-        """One attempt at a stream. Ends without an answer if another link may be tried."""
-        first_delta: float | None = None
-        partial = PartialAnswer()
-        # The first delta must come within the attempt's share; after it this link may use the rest of the deadline.
-        async with aclosing(link.backend.stream(self._ask_for(link), link.model, timeout_s=self._left_s)) as deltas:
-            try:
-                while True:
-                    used_s = time.monotonic() - self._attempt_began
-                    async with asyncio.timeout(timeout_s - used_s if first_delta is None else self._left_s):
-                        piece = await anext(deltas)
-                    if isinstance(piece, Completion):
-                        yield self._make_answer(link, piece, first_delta)
-                        return
-                    if first_delta is None:
-                        first_delta = time.monotonic()
-                        yield link
-                    partial.add(piece)
-                    yield piece
-            except (StopAsyncIteration, TimeoutError) as error:  # a stream that ends without a completion is treated like a timeout
-                if first_delta is not None:
-                    raise cut_short_error(link, self._ask_for(link), partial) from error
-                self._add_failure(link, timeout_error(link, timeout_s))
-            except CutShort:
-                raise
-            except BackendError as error:
-                self._add_failure(link, error)
 
     def _links_to_try(self) -> Iterator[tuple[ChainLink, float, float]]:
         """Yield the links to try until a failure is final or the time is over: each with its share of the time left, and how long it may
@@ -182,6 +187,13 @@ class ChainRun:
         self._last_error, self.called = error, None
         self._add(link, type(error).__name__, error.status)
 
+    def _cut_short_error(self, link: ChainLink, error: BackendError | TimeoutError) -> CutShort:
+        """The error with the partial answer. The vendor bills that too and its count is lost, so our estimate must not be too low."""
+        ask, message = self._ask_for(link), self.partial.message
+        usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)
+        what = f"the answer broke off: {error}" if isinstance(error, BackendError) else "the answer did not end in time"
+        return CutShort(what, backend=link.backend.name, model=link.model, partial=message, usage=usage)
+
     def _pass_over(self, link: ChainLink, error: NoCapacity) -> None:
         self._no_capacity = error
         self._add(link, type(error).__name__)
@@ -219,8 +231,44 @@ def timeout_error(link: ChainLink, timeout_s: float) -> Unreachable:
     return Unreachable(f"{link.backend.name} gave no answer within {timeout_s:.1f} s", backend=link.backend.name, model=link.model)
 
 
-def cut_short_error(link: ChainLink, ask: ModelRequest, partial: PartialAnswer) -> CutShort:
-    """The error with the partial answer. The vendor bills that too and its count is lost, so our estimate must not be too low."""
-    message = partial.message
-    usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)
-    return CutShort("the answer did not end in time", backend=link.backend.name, model=link.model, partial=message, usage=usage)
+def early_end_error(link: ChainLink) -> Garbled:
+    return Garbled(f"the stream of {link.backend.name} ended without an answer", backend=link.backend.name, model=link.model)
+
+
+class PartialAnswer:
+    """An answer put together from the deltas so far, for streams that break off.
+
+    Adding is cheap: the texts are joined only when `message` is read."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+
+    def add(self, delta: Delta) -> None:
+        match delta:
+            case TextDelta(text):
+                self._text.append(text)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case ToolCallDelta(index, call_id, name, arguments):
+                call = self._calls.setdefault(index, {"id": "", "name": "", "arguments": []})
+                call["id"] = call_id or call["id"]
+                call["name"] = name or call["name"]
+                call["arguments"].append(arguments)
+
+    def __bool__(self) -> bool:
+        return bool(self._text or self._reasoning or self._calls)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant's message so far. A tool call may break off in the middle of its arguments."""
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        if self._reasoning:
+            message["reasoning"] = "".join(self._reasoning)
+        if self._calls:
+            message["tool_calls"] = [
+                {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
+                for _, call in sorted(self._calls.items())
+            ]
+        return message

@@ -10,11 +10,11 @@ Keeps no text. A caller that wants the answer in a message graph passes a CallRe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
@@ -23,10 +23,8 @@ from hermes.gateway.answer_cache import cache_key, decode, encode, may_cache, ma
 from hermes.gateway.catalogue import ModelCatalogue, Tier
 from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
-from hermes.gateway.partial_answer import PartialAnswer
-from hermes.gateway.prices import Prices, TokenRate
+from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
 from hermes.gateway.slots import Slots
-from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
 from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
 from hermes.ports.credits import BudgetHold, Budgets, GlobalSpend
 from hermes.ports.errors import PortError, StoreUnavailable
@@ -34,7 +32,6 @@ from hermes.ports.models import (
     Answer,
     AnswerCache,
     AnswerStarted,
-    CallAttempt,
     Caller,
     CallMeter,
     CallOutcome,
@@ -42,26 +39,16 @@ from hermes.ports.models import (
     ModelCall,
     ModelCalls,
 )
-from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
+from hermes.ports.runtime import Alerts, Clock, Transactions
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 
-class CallRecorder(Protocol):
-    """Writes a model's answer together with its call's row. The caller implements it to get answers into a message graph.
+CallRecorder = Callable[[ModelCall, Completion], Awaitable[UUID]]
+"""Writes a call's row and its answer together, and returns the answer's session. A caller passes one to get answers into a message graph.
 
-    It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
-
-    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
-        """Write the call's row and the answer in one statement if possible, and return the session.
-
-        None: nothing was written, neither row nor answer; the gateway then opens a transaction and calls `write`."""
-        ...
-
-    async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
-        """Write the answer in the transaction of the call's row; return the answer's session."""
-        ...
+It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
 
 def no_adapter(_: str) -> None:
@@ -92,55 +79,53 @@ class Gateway:
     """The platform's money for one UTC day; None for no limit."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
-    async def complete(self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
         then nothing was spent, or what was spent is counted."""
         admitted = await self._admit(ask, caller)
-        run = self._run(admitted, caller)
+        may_use_cache = caller.may_use_cache and may_cache(ask)
         try:
-            cached = await self._cached_answer(ask, admitted, caller)
-            if cached is not None:
-                return cached
-            answered = await run.complete()
+            cached = await self.cache.get(caller.user_id, cache_key(ask, admitted.links[0])) if may_use_cache else None
+            answered = await admitted.run.complete() if cached is None else decode(cached)
         except BaseException as error:
-            await self._record_failure(admitted, caller, run, error)
+            await self._record_failure(admitted, error, recorder)
             raise
-        answer = await self._record_answer(admitted, caller, answered, record)
-        if caller.may_use_cache and may_cache(ask) and may_keep(answer.completion):
+        if not isinstance(answered, ChainAnswer):
+            return await self._record_copy(admitted, *answered)
+        answer = await self._record_answer(admitted, answered, recorder)
+        if may_use_cache and may_keep(answer.completion):
             # Under the model that answered, which need not be the first of the chain.
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
         return answer
 
     async def stream(
-        self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None
+        self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None
     ) -> AsyncGenerator[AnswerStarted | Delta | Answer]:
         """Yield the model that answers, the deltas, and last of all the answer. Raises as `complete`, and CutShort after the first delta.
 
         A caller that stops early closes the stream (`aclosing`); the tokens produced so far are charged and recorded."""
-        admitted = await self._admit(ask, caller)
-        run, partial, link, is_recorded = self._run(admitted, caller), PartialAnswer(), admitted.links[0], False
+        admitted, answered = await self._admit(ask, caller), None
         try:
-            async with aclosing(run.stream()) as pieces:
+            async with aclosing(admitted.run.stream()) as pieces:
                 async for piece in pieces:
-                    if isinstance(piece, ChainLink):
-                        link = piece
-                        yield AnswerStarted(admitted.hold.id, link.answers_as)
-                        continue
                     if isinstance(piece, ChainAnswer):
-                        is_recorded = True
-                        yield await self._record_answer(admitted, caller, piece, record)
-                        return
-                    partial.add(piece)
-                    yield piece
+                        answered = piece
+                        break
+                    yield AnswerStarted(admitted.hold.id, piece.answers_as) if isinstance(piece, ChainLink) else piece
+            assert answered is not None  # noqa: S101  # a chain ends with its answer, or raises
         except BaseException as error:
-            if not is_recorded:
-                await self._record_failure(admitted, caller, run, error, record=record, interrupted=InterruptedStream(link, partial))
+            await self._record_failure(admitted, error, recorder)
             raise
+        yield await self._record_answer(admitted, answered, recorder)
 
-    def _run(self, admitted: AdmittedCall, caller: Caller) -> ChainRun:
-        return ChainRun(admitted.ask, admitted.links, deadline_s=admitted.deadline_s, slots=self.slots, user=str(caller.user_id))
+    async def wait_settled(self) -> None:
+        """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- before the call
 
     async def _admit(self, ask: ModelRequest, caller: Caller) -> AdmittedCall:
         tier = self.catalogue.tier(caller.tier)
@@ -149,7 +134,7 @@ class Gateway:
         if adapter is not None:
             names = (adapter.model, *(name for name in names if name != adapter.model))
             ask = replace(ask, cwd=Path(adapter.cwd)) if adapter.cwd is not None else ask
-        links = self.links(names)
+        links = self._links(names)
         if not links:
             raise ChainFailed((), None)
         prompt, deadline_s = prompt_tokens(ask), caller.deadline_s or self.deadline_s
@@ -157,24 +142,10 @@ class Gateway:
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before any call
         max_tokens = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
         hold = await self._reserve(caller, tier, max_tokens, deadline_s + self.slots.wait_s + LEASE_MARGIN_S)
-        return AdmittedCall(ask, hold, links, rates, prompt, deadline_s)
+        run = ChainRun(ask, links, deadline_s=deadline_s, slots=self.slots, user=str(caller.user_id))
+        return AdmittedCall(ask, caller, hold, links, run, rates, prompt)
 
-    async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
-        """Check kill switch and cap, and reserve the user's budget meanwhile. CallsPaused comes before BudgetSpent."""
-        limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
-        reserving = self._keep_task(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
-        try:
-            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one round trip
-            return await asyncio.shield(reserving)
-        except BaseException:
-            self._keep_task(asyncio.ensure_future(self._give_back(reserving)))  # it may still succeed, and no call will use it
-            raise
-
-    async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
-        with suppress(PortError):  # also if the reservation failed
-            await self.budgets.release(await reserving)
-
-    def links(self, names: Sequence[str]) -> list[ChainLink]:
+    def _links(self, names: Sequence[str]) -> list[ChainLink]:
         """The links of a chain whose backends this process has."""
         models = [(name, self.catalogue.models[name]) for name in names]
         return [
@@ -183,34 +154,28 @@ class Gateway:
             if model.backend in self.backends
         ]
 
-    async def _cached_answer(self, ask: ModelRequest, admitted: AdmittedCall, caller: Caller) -> Answer | None:
-        """The cached answer to the same request, if there is one: it takes no slot and costs nothing."""
-        link = admitted.links[0]
-        if not caller.may_use_cache or not may_cache(ask):
-            return None
-        data = await self.cache.get(caller.user_id, cache_key(ask, link))
-        if data is None:
-            return None
-        completion, sampled_by = decode(data)
-        call = ModelCall(
-            **self._call_fields(admitted, caller),
-            model=link.model,
-            outcome=CallOutcome.ANSWERED,
-            latency_ms=0,
-            backend=link.backend.name,
-            answered_by=completion.model,
-            usage=completion.usage,
-            cache_hit=True,
-        )
-        await self._record(admitted.hold, call)
-        return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
+    async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
+        """Check kill switch and cap, and reserve the user's budget meanwhile. CallsPaused comes before BudgetSpent."""
+        limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
+        reserving = self._start(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s))
+        try:
+            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one round trip
+            return await asyncio.shield(reserving)
+        except BaseException:
+            self._start(self._give_back(reserving))  # it may still succeed, and no call will use it
+            raise
 
-    async def _record_answer(self, admitted: AdmittedCall, caller: Caller, answered: ChainAnswer, record: CallRecorder | None) -> Answer:
+    async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
+        with suppress(PortError):  # also if the reservation failed
+            await self.budgets.release(await reserving)
+
+    # --- after the call
+
+    async def _record_answer(self, admitted: AdmittedCall, answered: ChainAnswer, recorder: CallRecorder | None) -> Answer:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.model, admitted.hold.day, completion.usage.tokens_in)
         cost = rate.cost(completion.usage)
-        call = ModelCall(
-            **self._call_fields(admitted, caller),
+        call = admitted.call(
             model=link.model,
             outcome=CallOutcome.ANSWERED,
             latency_ms=answered.ms,
@@ -222,40 +187,45 @@ class Gateway:
             rate=rate.to_dict(),
             first_token_ms=answered.first_delta_ms,
         )
-        self._alert(answered.attempts)
-        session_id = await self._run_to_end(self._record(admitted.hold, call, completion, record))
+        session_id = await self._record(admitted.hold, call, completion, recorder)
         return Answer(
             call.id, completion, link.backend.name, link.model, cost, call.rate, answered.attempts, answered.ms, session_id=session_id
         )
 
-    async def _record_failure(
-        self,
-        admitted: AdmittedCall,
-        caller: Caller,
-        run: ChainRun,
-        error: BaseException,
-        *,
-        record: CallRecorder | None = None,
-        interrupted: InterruptedStream | None = None,
-    ) -> None:
+    async def _record_copy(self, admitted: AdmittedCall, completion: Completion, sampled_by: UUID) -> Answer:
+        """Record an answer from the cache: it took no slot and costs nothing."""
+        link = admitted.links[0]
+        call = admitted.call(
+            model=link.model,
+            outcome=CallOutcome.ANSWERED,
+            latency_ms=0,
+            backend=link.backend.name,
+            answered_by=completion.model,
+            usage=completion.usage,
+            cache_hit=True,
+        )
+        await self._record(admitted.hold, call)
+        return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
+
+    async def _record_failure(self, admitted: AdmittedCall, error: BaseException, recorder: CallRecorder | None) -> None:
         """Count and record a call that gave no whole answer: it cost nothing, or the tokens produced so far. These are recorded too."""
+        run = admitted.run
+        link = run.called or admitted.links[0]
         outcome, usage, model = CallOutcome.FAILED, Usage(), admitted.links[0].model
         backend: str | None = None
         message: ChatMessage | None = None
         if isinstance(error, CutShort):
             outcome, usage, model, backend, message = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend, error.partial
-        elif interrupted is not None and interrupted.partial:
+        elif run.partial:
             # The caller left: the vendor bills the prompt and the tokens so far, and there is no count but our own estimate.
-            outcome, message = CallOutcome.CANCELLED, interrupted.partial.message
-            model, backend = interrupted.link.model, interrupted.link.backend.name
+            outcome, model, backend, message = CallOutcome.CANCELLED, link.model, link.backend.name, run.partial.message
             usage = Usage(tokens_in=admitted.prompt, tokens_out=answer_tokens(message, admitted.ask.max_tokens), is_estimated=True)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
             # No token came yet, but a backend that got the request bills the prompt.
-            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=0 if run.called is None else admitted.prompt, is_estimated=True)
-            model = model if run.called is None else run.called.model
+            outcome, model = CallOutcome.CANCELLED, link.model
+            usage = Usage(tokens_in=0 if run.called is None else admitted.prompt, is_estimated=True)
         rate = admitted.rates.get(model)
-        call = ModelCall(
-            **self._call_fields(admitted, caller),
+        call = admitted.call(
             model=model,
             outcome=outcome,
             latency_ms=0,
@@ -267,46 +237,33 @@ class Gateway:
         )
         completion = None
         if message is not None:
-            answered_by = interrupted.link.answers_as if interrupted is not None else model
-            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=answered_by, request_digest="")
-        self._alert(run.attempts)
-        await self._run_to_end(self._record(admitted.hold, call, completion, record))
-
-    async def _run_to_end(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:
-        """Finish a recording although the caller is cancelled meanwhile: what was paid is written down."""
-        return await asyncio.shield(self._keep_task(asyncio.ensure_future(recording)))
-
-    def _keep_task(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        """Hold a reference to a task until it has ended: the event loop alone does not."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def wait_settled(self) -> None:
-        """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=link.answers_as, request_digest="")
+        await self._record(admitted.hold, call, completion, recorder)
 
     async def _record(
-        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, record: CallRecorder | None = None
+        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, recorder: CallRecorder | None = None
     ) -> UUID | None:
-        session_id = await self._write(call, completion, record)
+        """Write a call down and count it, to the end, although the caller is cancelled meanwhile: what was paid is written down."""
+        return await asyncio.shield(self._start(self._write_and_count(hold, call, completion, recorder)))
+
+    async def _write_and_count(
+        self, hold: BudgetHold, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None
+    ) -> UUID | None:
+        for attempt in call.attempts:
+            if attempt.outcome == Unauthorized.__name__:  # a wrong key or an unpaid bill: neither mends itself
+                self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
+        session_id = await self._write(call, completion, recorder)
         self.meter.count(call)
         # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
-        self._keep_task(asyncio.ensure_future(self._count(hold, call)))
+        self._start(self._count(hold, call))
         return session_id
 
-    async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
-        adding = self._keep_task(asyncio.ensure_future(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)))
-        await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
-        await adding
-
-    async def _write(self, call: ModelCall, completion: Completion | None, record: CallRecorder | None) -> UUID | None:
+    async def _write(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
         """Write the call's row and the answer together. If that fails the caller still gets the answer, and an alert tells the operator."""
         try:
-            if completion is not None and record is not None:
+            if completion is not None and recorder is not None:
                 try:
-                    return await self._write_both(call, completion, record)
+                    return await recorder(call, completion)
                 except StoreUnavailable:
                     raise
                 except Exception:
@@ -320,31 +277,18 @@ class Gateway:
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
         return call.session_id
 
-    async def _write_both(self, call: ModelCall, completion: Completion, record: CallRecorder) -> UUID:
-        session_id = await record.write_with_call(call, completion)
-        if session_id is None:
-            async with self.transactions.begin() as tx:
-                session_id = await record.write(tx, call, completion)
-                await self.calls.add(tx, replace(call, session_id=session_id))
-        return session_id
+    async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
+        await asyncio.gather(
+            self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd),
+            self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id),
+        )
 
-    def _call_fields(self, admitted: AdmittedCall, caller: Caller) -> dict[str, Any]:
-        return {
-            "id": admitted.hold.id,
-            "day": admitted.hold.day,
-            "account_id": caller.account,
-            "source": caller.source,
-            "tier": caller.tier,
-            "user_id": caller.user_id,
-            "turn_id": caller.turn_id,
-            "session_id": caller.session_id,
-        }
-
-    def _alert(self, attempts: Sequence[CallAttempt]) -> None:
-        """Alert the operator to a wrong key or an unpaid bill: neither mends itself."""
-        for attempt in attempts:
-            if attempt.outcome == Unauthorized.__name__:
-                self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task and hold a reference to it until it has ended: the event loop alone does not."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
 LEASE_MARGIN_S = 15.0
@@ -356,17 +300,25 @@ class AdmittedCall:
     """A call that passed kill switch, cap and budget."""
 
     ask: ModelRequest
+    caller: Caller
     hold: BudgetHold
     links: Sequence[ChainLink]
+    run: ChainRun
     rates: Mapping[str, TokenRate]
     prompt: int
     """Upper bound of the tokens of its prompt."""
-    deadline_s: float
 
-
-@dataclass(frozen=True, slots=True)
-class InterruptedStream:
-    """The part of an answer that a link had given when the stream broke off."""
-
-    link: ChainLink
-    partial: PartialAnswer
+    def call(self, **fields: Any) -> ModelCall:
+        """The row of the call, with the fields that every outcome has."""
+        caller = self.caller
+        return ModelCall(
+            id=self.hold.id,
+            day=self.hold.day,
+            account_id=caller.account,
+            source=caller.source,
+            tier=caller.tier,
+            user_id=caller.user_id,
+            turn_id=caller.turn_id,
+            session_id=caller.session_id,
+            **fields,
+        )

@@ -82,6 +82,7 @@ class TurnOrigin:
     channel_id: str
     has_ended: bool
     """The turn will add nothing more to the outbox."""
+    is_sender_erased: bool = False
 
 
 class Inbox(Protocol):

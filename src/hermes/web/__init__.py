@@ -6,8 +6,6 @@
 It stores messages and hands out their answers; the turns between run in a worker. Only `/v1/chat/completions` calls models from here.
 Knows ports and the services of other rooms, no store."""
 
-from hermes.web.create import create_web
-from hermes.web.server import serve_until_cancelled
-from hermes.web.services import Probe, WebServices
+from hermes.web.server import Probe, WebServices, create_web, serve_until_cancelled
 
 __all__ = ["Probe", "WebServices", "create_web", "serve_until_cancelled"]

@@ -14,14 +14,17 @@ from typing import Any
 from uuid import UUID
 
 import anyio
-from fastapi.responses import StreamingResponse
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
 from hermes.ports.inbox import AnswerSignals, Inbox, TurnOrigin
 from hermes.ports.outbox import Outbox, OutboxAnswer
-from hermes.ports.runtime import Transaction, Transactions
+from hermes.ports.runtime import Transactions
 from hermes.turn import AgentResponse, Platform
+from hermes.web.errors import ApiError
 
+NO_ANSWER = "There will be no answer to this message."
 MIN_LOOK_S = 0.5
 MAX_LOOK_S = 2.0
 
@@ -39,10 +42,15 @@ class TurnAnswers:
     """Set when the server is about to stop: a waiting request returns without the answer, and a stream ends; the client asks again."""
 
     async def now(self, turn_id: UUID) -> AgentResponse | None:
-        """Return the turn's answer; None while it runs. Raises StoreUnavailable, and UserErased if the turn has ended without an answer:
-        its user was erased, or its message could never be opened."""
+        """Return the turn's answer; None while it runs. Raises StoreUnavailable. For a turn that has ended without an answer it raises
+        UserErased if the sender was erased, and ApiError if the message could never be opened."""
         async with self.transactions.begin() as tx:
-            answer = await self._look(tx, turn_id)
+            answer = await self.outbox.answer(tx, turn_id)
+            origin = await self.inbox.origin(tx, turn_id) if answer is None else None
+            if origin is not None and origin.has_ended:
+                answer = await self.outbox.answer(tx, turn_id)  # the turn may have ended between the two queries
+                if answer is None:
+                    raise UserErased if origin.is_sender_erased else given_up_error()
         return None if answer is None else response_from(answer)
 
     async def owned_turn(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
@@ -84,7 +92,10 @@ class TurnAnswers:
                 try:
                     response = await self._look_if_up(turn_id)
                 except UserErased:
-                    yield sse_event("error", {"code": "user_erased", "message": "There will be no answer to this message."})
+                    yield sse_event("error", {"code": "user_erased", "message": NO_ANSWER})
+                    return
+                except ApiError as error:
+                    yield sse_event("error", {"code": error.code, "message": NO_ANSWER})
                     return
                 if response is not None:
                     break
@@ -110,16 +121,9 @@ class TurnAnswers:
             await asyncio.sleep(0.1)
         return response
 
-    async def _look(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
-        if answer := await self.outbox.answer(tx, turn_id):
-            return answer
-        origin = await self.inbox.origin(tx, turn_id)
-        if origin is None or not origin.has_ended:
-            return None
-        # The turn may have ended between the two queries.
-        if answer := await self.outbox.answer(tx, turn_id):
-            return answer
-        raise UserErased("the turn has ended without an answer, for instance because its user was erased")
+
+def given_up_error() -> ApiError:
+    return ApiError(410, "given_up", "Hermes could not read this message, and gave it up without an answer.")
 
 
 def next_look_s(waited_s: float) -> float:
@@ -154,3 +158,25 @@ def response_from(answer: OutboxAnswer) -> AgentResponse:
 
 def response_json(response: AgentResponse) -> dict[str, Any]:
     return {**asdict(response), "turn_id": str(response.turn_id)}
+
+
+async def json_only(request: Request) -> None:
+    """Refuse a body that is not JSON. A form of another site cannot send JSON, so a foreign page cannot write as a visitor."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, "not_json", "Send the message as `Content-Type: application/json`.")
+
+
+def turn_response(turn_id: UUID, response: AgentResponse | None, headers: dict[str, str], prefix: str) -> JSONResponse:
+    """Respond with the answer, or with its future address below `prefix`: `/v1` or `/web`."""
+    headers = {**headers, "Cache-Control": "no-store"}
+    if response is not None:
+        return JSONResponse(response_json(response), headers=headers)
+    return JSONResponse({"turn_id": str(turn_id), "status": "running"}, 202, {**headers, "Location": f"{prefix}/messages/{turn_id}"})
+
+
+def resume_events(answers: TurnAnswers, turn_id: UUID, request: Request) -> Response:
+    """Respond with the events of a turn. A client that has seen the last one gets 204, which tells a browser to stop asking."""
+    if request.headers.get("last-event-id") == str(turn_id):
+        return Response(status_code=204)
+    return answers.stream(turn_id, {})

@@ -16,7 +16,7 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import ApiKey, ApiKeys
 from hermes.web.errors import ApiError
-from hermes.web.rate_limit import RateLimit, too_many_requests
+from hermes.web.limits import RateLimit, too_many_requests
 
 MAX_SECRET_CHARS = 200
 MAX_CACHED_KEYS = 1_024

@@ -24,10 +24,9 @@ from hermes.ports.errors import NotFound
 from hermes.ports.users import UserState
 from hermes.router.intake import Intake
 from hermes.turn import Envelope, MessageEvent, Platform
-from hermes.web.answers import TurnAnswers
+from hermes.web.answers import TurnAnswers, json_only, resume_events, turn_response
 from hermes.web.errors import ApiError
-from hermes.web.rate_limit import RateLimit, address_of
-from hermes.web.turn_responses import json_only, resume_events, turn_response
+from hermes.web.limits import RateLimit, address_of
 
 WEB_ACCOUNT = "web"
 VISITOR_COOKIE = "hermes_visitor"

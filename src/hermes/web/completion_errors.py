@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.gateway.client_chats import InvalidChatRequest, UnknownModel
+from hermes.gateway.chat_request import InvalidChatRequest
+from hermes.gateway.completions import UnknownModel
 from hermes.ports.backends import (
     BackendError,
     BadRequest,

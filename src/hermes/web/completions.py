@@ -20,14 +20,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from hermes.gateway.client_chats import ChatCompletions, ChatRequest, ChoicePiece, read_request
+from hermes.gateway.chat_request import ChatRequest, read_request
+from hermes.gateway.completions import ChatCompletions, ChoicePiece
 from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import openai_error, raise_openai_errors
 from hermes.web.errors import ApiError, ErrorBody, api_error_response
-from hermes.web.rate_limit import address_of
+from hermes.web.limits import address_of
 
 log = structlog.get_logger()
 

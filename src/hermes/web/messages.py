@@ -1,26 +1,31 @@
-"""`/v1/messages`: a program sends a user's message, and gets the answer at once, later, or as events."""
+"""`/v1/messages`: a program sends a user's message, and gets the answer at once, later, or as events.
+
+Also `/v1/news` and `/web/news`: proactive messages, for clients that fetch their answers: reminders, and prices that came down. A client
+sends the id of the last one that it saw, and gets the later ones. The same id again gets the same answer, and what came meanwhile."""
 
 import hashlib
 import hmac
 import json
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Depends, Header, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, Cookie, Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes.ports.errors import RequestStillRunning
+from hermes.ports.outbox import Outbox, ProactiveMessage
+from hermes.ports.runtime import Transactions
 from hermes.ports.users import ApiKey, UserState
-from hermes.router.intake import IdempotencyKey
+from hermes.router.intake import IdempotencyKey, Intake
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
-from hermes.web.answers import TurnAnswers
+from hermes.web.answers import TurnAnswers, json_only, resume_events, turn_response
 from hermes.web.api_auth import ApiAuth, allowed_channel
+from hermes.web.chat_page import WEB_ACCOUNT, is_cookie, visitor_id
 from hermes.web.errors import ApiError, ErrorBody
-from hermes.web.rate_limit import RateLimit, address_of
-from hermes.web.services import WebServices
-from hermes.web.turn_responses import json_only, resume_events, turn_response
+from hermes.web.limits import RateLimit, address_of
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A name that can be stored, shown and logged: no control characters."""
@@ -75,14 +80,19 @@ bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
-def message_routes(services: WebServices, answers: TurnAnswers, api_auth: ApiAuth) -> APIRouter:
-    """The routes of `/v1/messages`."""
-    routes = APIRouter(tags=["messages"])
-
-    limit = RateLimit(services.api_settings.per_minute)
+def make_key_dependency(api_auth: ApiAuth, scope: str) -> Callable[..., Awaitable[ApiKey]]:
+    """Return the dependency of a route that needs an API key with this scope."""
 
     async def find_key(request: Request, credentials: Credentials) -> ApiKey:
-        return await api_auth.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+        return await api_auth.admit(credentials.credentials if credentials else None, scope, address_of(request))
+
+    return find_key
+
+
+def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limit: RateLimit, *, answer_timeout_s: float) -> APIRouter:
+    """The routes of `/v1/messages`."""
+    routes = APIRouter(tags=["messages"])
+    find_key = make_key_dependency(api_auth, "messages")
 
     @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
     async def send(
@@ -101,9 +111,7 @@ def message_routes(services: WebServices, answers: TurnAnswers, api_auth: ApiAut
         sent_key = None
         if idempotency_key is not None and credentials is not None:
             sent_key = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
-        receipt = await services.intake.accept(
-            message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, idempotency_key=sent_key
-        )
+        receipt = await intake.accept(message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, idempotency_key=sent_key)
         headers: dict[str, str] = {}
         response: AgentResponse | None = None
         if not receipt.is_new:
@@ -116,7 +124,7 @@ def message_routes(services: WebServices, answers: TurnAnswers, api_auth: ApiAut
         if "respond-async" in {preference.strip().lower() for preference in prefer.split(",")}:
             headers["Preference-Applied"] = "respond-async"
         elif response is None:
-            response = await answers.wait(receipt.turn_id, services.settings.answer_timeout_s)
+            response = await answers.wait(receipt.turn_id, answer_timeout_s)
         return turn_response(receipt.turn_id, response, headers, "/v1")
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
@@ -150,3 +158,73 @@ def body_digest(body: NewMessage, secret: str) -> bytes:
     cannot test guesses of the text."""
     canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
     return hmac.new(secret.encode("utf-8", "surrogatepass"), canonical.encode(), hashlib.sha256).digest()
+
+
+# --- proactive messages
+
+AfterId = Annotated[int, Query(ge=0, description="The `id` of the last proactive message that you saw; 0 for all.")]
+NEWS_RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 422, 429, 503)}
+
+
+class ProactiveMessageView(BaseModel):
+    """A message that Hermes sent by itself."""
+
+    id: int = Field(description="Grows: a later message has a larger one.")
+    turn_id: str = Field(description="The turn in which the user asked for it.")
+    name: str = Field(description="What the message is about: `reminder/…`, `price/…`.")
+    text: str
+    at: str
+
+
+class ProactiveMessageList(BaseModel):
+    """Proactive messages, oldest first."""
+
+    news: list[ProactiveMessageView]
+
+
+def proactive_routes(transactions: Transactions, outbox: Outbox, api_auth: ApiAuth) -> APIRouter:
+    """`GET /v1/news`."""
+    routes = APIRouter(tags=["messages"])
+    find_key = make_key_dependency(api_auth, "messages")
+
+    @routes.get("/v1/news", response_model=ProactiveMessageList, responses=NEWS_RESPONSES, summary="Messages that Hermes sent by itself")
+    async def news(
+        key: Annotated[ApiKey, Depends(find_key)], user: Name = "default", channel: Name | None = None, after: AfterId = 0
+    ) -> JSONResponse:
+        """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
+        async with transactions.begin() as tx:
+            return messages_response(
+                await outbox.proactive_messages(tx, key.account, Platform.REST, allowed_channel(key, channel or user), after=after)
+            )
+
+    return routes
+
+
+def visitor_proactive_routes(transactions: Transactions, outbox: Outbox) -> APIRouter:
+    """`GET /web/news`, for the chat page."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/web/news")
+    async def news(after: AfterId = 0, hermes_visitor: Annotated[str | None, Cookie()] = None) -> JSONResponse:
+        if hermes_visitor is None or not is_cookie(hermes_visitor):
+            return messages_response(())
+        async with transactions.begin() as tx:
+            return messages_response(
+                await outbox.proactive_messages(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor), after=after)
+            )
+
+    return routes
+
+
+def messages_response(messages: Sequence[ProactiveMessage]) -> JSONResponse:
+    return JSONResponse({"news": [message_json(message) for message in messages]}, headers={"Cache-Control": "no-store"})
+
+
+def message_json(message: ProactiveMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "turn_id": str(message.turn_id),
+        "name": message.name,
+        "text": message.text,
+        "at": message.at.isoformat(),
+    }

@@ -25,8 +25,7 @@ from hermes.turn import Platform
 from hermes.web.api_auth import ApiAuth
 from hermes.web.chat_page import VISITOR_COOKIE, WEB_ACCOUNT, is_cookie, own_page_only, visitor_id
 from hermes.web.errors import ApiError, ErrorBody
-from hermes.web.messages import Credentials
-from hermes.web.rate_limit import address_of
+from hermes.web.messages import make_key_dependency
 
 Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Your name for the user.")]
 FactId = Annotated[UUID, Path(description="The `id` of a fact in their data.")]
@@ -85,8 +84,7 @@ def user_data_routes(stores: MyDataStores, api_auth: ApiAuth) -> APIRouter:
     """`/v1/users/{user}`: for programs, about the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
-    async def find_key(request: Request, credentials: Credentials) -> ApiKey:
-        key = await api_auth.admit(credentials.credentials if credentials else None, "users", address_of(request))
+    async def find_key(key: Annotated[ApiKey, Depends(make_key_dependency(api_auth, "users"))]) -> ApiKey:
         if key.channels is not None:
             raise ApiError(403, "wrong_channel", "The data of a user is not limited to the channels of this API key.")
         return key

@@ -21,7 +21,7 @@ from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.intake import InboundRouter
 from hermes.turn import Platform
 from hermes.web.errors import ApiError
-from hermes.web.rate_limit import RateLimit, address_of
+from hermes.web.limits import RateLimit, address_of
 
 log = structlog.get_logger()
 

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.backends.answer_parts import CannotEncode, TokenCounts
-from hermes.backends.anthropic.answer import AnthropicReader, decode, read_error_details
-from hermes.backends.anthropic.request import OPENING_TEXT, encode
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
-from hermes.backends.sse import StreamEvent
+from hermes.backends.anthropic import AnthropicReader, decode, read_error_details
+from hermes.backends.anthropic_request import OPENING_TEXT, encode
+from hermes.backends.vendor_answers import CannotEncode, ErrorInAnswer, MalformedAnswer, StreamEvent, TokenCounts
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from tests.fakes.messages_api import MessagesApi, sign

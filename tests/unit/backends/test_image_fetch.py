@@ -371,8 +371,8 @@ async def test_nothing_is_unpacked(server: Server, encoding: str) -> None:
 async def test_a_length_that_lies_brings_no_more_than_it_says_and_no_less(server: Server) -> None:
     with suppress(ImageUnreadable):  # what comes after the end may be noticed, or not
         assert (await fetched(server.fetcher(), server.at("/more"))).body == b"abc"
-    assert (await refusal(server.fetcher(), server.at("/less"))).startswith("the connection failed")
-    assert (await refusal(server.fetcher(), server.at("/garbage"))).startswith("the connection failed")
+    assert (await refusal(server.fetcher(), server.at("/less"))).startswith("the connection broke")
+    assert (await refusal(server.fetcher(), server.at("/garbage"))).startswith("the connection broke")
 
 
 async def test_a_server_that_drips_is_left_in_time(server: Server) -> None:

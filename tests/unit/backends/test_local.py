@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hermes.backends import LocalBackend
-from hermes.backends.local import weights
-from hermes.backends.local.backend import default_threads
+from hermes.backends import local_weights as weights
+from hermes.backends.local import default_threads
 from hermes.ports.backends import Backend, BackendFinding, Capabilities, FindingLevel, ModelRequest, Unreachable, Unsupported
 
 HELLO = ModelRequest(messages=[{"role": "user", "content": "Hello?"}], max_tokens=5)

@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from hermes.backends import HttpClient, OllamaBackend
-from hermes.backends.answer_parts import CannotEncode, ReturnedTokens, TokenCounts
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
-from hermes.backends.ollama.answer import OllamaReader, decode
-from hermes.backends.ollama.request import encode
-from hermes.backends.sse import StreamEvent
+from hermes.backends.ollama import OllamaReader, decode, encode
+from hermes.backends.vendor_answers import CannotEncode, ErrorInAnswer, MalformedAnswer, ReturnedTokens, StreamEvent, TokenCounts
 from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Unsupported
 from tests.fakes.ollama_api import OllamaApi
 

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from hermes.backends.answer_parts import ReturnedTokens, TokenCounts
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
-from hermes.backends.openai_compatible.answer import OpenAIReader, decode, read_error_details
-from hermes.backends.openai_compatible.dialect import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect
-from hermes.backends.openai_compatible.request import encode
-from hermes.backends.sse import StreamEvent
+from hermes.backends.openai_answer import OpenAIReader, decode, read_error_details
+from hermes.backends.openai_compatible import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect, encode
+from hermes.backends.vendor_answers import ErrorInAnswer, MalformedAnswer, ReturnedTokens, StreamEvent, TokenCounts
 from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
 USER = {"role": "user", "content": "Hi"}

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from hermes.backends.processes.backend import ProcessBackend
+from hermes.backends.processes.backend import NO_INSTRUCTIONS, TASK, ProcessBackend
 from hermes.backends.processes.claude import ClaudeLocal
 from hermes.backends.processes.codex import CodexLocal
-from hermes.backends.processes.prompt import NO_INSTRUCTIONS, TASK
 from hermes.ports.backends import (
     Backend,
     BackendError,

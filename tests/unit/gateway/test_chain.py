@@ -39,9 +39,9 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
 
 
 class Scripted:
-    """A backend that says, raises or hangs as it is told, piece by piece."""
+    """A backend that says, raises or hangs as it is told, piece by piece. None: its stream ends there, without a completion."""
 
-    def __init__(self, name: str, *script: str | type[BackendError] | float, capabilities: Capabilities = ABLE) -> None:
+    def __init__(self, name: str, *script: str | type[BackendError] | float | None, capabilities: Capabilities = ABLE) -> None:
         self.name, self.script, self.known, self.asked, self.closed = name, script, capabilities, list[ModelRequest](), 0
 
     def capabilities(self, model: str) -> Capabilities:
@@ -70,6 +70,8 @@ class Scripted:
                         yield TextDelta(piece)
                     case float():
                         await asyncio.sleep(piece)
+                    case None:
+                        return
                     case _ if issubclass(piece, CutShort):
                         raise CutShort("cut", backend=self.name, model=model, partial={"content": said}, usage=Usage(tokens_out=1))
                     case _:
@@ -204,6 +206,28 @@ async def test_an_answer_that_does_not_end_in_time_is_cut_short_with_what_was_sa
     assert cut.value.partial == {"role": "assistant", "content": "half an ans"}
     assert cut.value.usage.is_estimated
     assert cut.value.usage.tokens_out == 4
+
+
+async def test_a_stream_that_ends_before_its_first_delta_says_so_and_another_model_answers() -> None:
+    text, answered = await streamed(chain(Scripted("sonnet", None), Scripted("haiku", "hi")))
+    assert answered is not None
+    assert (text, outcomes(answered)) == ("hi", [("sonnet", "Garbled"), ("haiku", "answered")])
+    with pytest.raises(ChainFailed, match="last: the stream of sonnet ended without an answer"):
+        await streamed(chain(Scripted("sonnet", None)))
+
+
+async def test_a_stream_that_ends_after_its_first_delta_is_cut_short_and_not_too_slow() -> None:
+    other = Scripted("haiku", "hi")
+    with pytest.raises(CutShort, match="the stream of sonnet ended without an answer") as cut:
+        await streamed(chain(Scripted("sonnet", "half an ans", None), other))
+    assert (cut.value.partial["content"], other.asked) == ("half an ans", [])
+
+
+async def test_any_error_after_the_first_delta_cuts_the_answer_short() -> None:
+    other = Scripted("haiku", "hi")
+    with pytest.raises(CutShort, match="the answer broke off: no") as cut:
+        await streamed(chain(Scripted("sonnet", "half an ans", Overloaded), other))
+    assert (cut.value.partial["content"], other.asked) == ("half an ans", [])
 
 
 async def test_thoughts_and_half_a_tool_call_are_said_and_billed_too() -> None:

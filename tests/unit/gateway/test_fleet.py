@@ -92,13 +92,17 @@ class Member(Scripted):
     """A backend that knows its health, and how long it takes to say so."""
 
     def __init__(
-        self, name: str, *script: str | type[BackendError] | float, checks: Sequence[BackendFinding] = (FINE,), health_after_s: float = 0.0
+        self, name: str, *script: str | type[BackendError] | float, checks: Sequence[BackendFinding] = (FINE,), is_mute: bool = False
     ) -> None:
+        """`is_mute`: it says nothing until `may_report` is set."""
         super().__init__(name, *script)
-        self.checks, self.health_after_s, self.is_closed = checks, health_after_s, False
+        self.checks, self.is_closed, self.is_checked, self.may_report = checks, False, asyncio.Event(), asyncio.Event()
+        if not is_mute:
+            self.may_report.set()
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
-        await asyncio.sleep(self.health_after_s)
+        self.is_checked.set()
+        await self.may_report.wait()
         return self.checks
 
     async def aclose(self) -> None:
@@ -208,9 +212,7 @@ async def test_a_call_under_way_ends_on_the_adapter_on_which_it_began() -> None:
 )
 async def test_a_sick_one_is_refused_and_nothing_changes(to: str, reason: str) -> None:
     store = house()
-    fleet = fleet_of(
-        store, Member("claude_local", "old"), Member("sick", "x", checks=(FINE, SICK)), Member("mute", "x", health_after_s=60.0)
-    )
+    fleet = fleet_of(store, Member("claude_local", "old"), Member("sick", "x", checks=(FINE, SICK)), Member("mute", "x", is_mute=True))
     await fleet.refresh()
     before = dict(store.agents)
     with pytest.raises(SwapFailed) as failed:
@@ -354,11 +356,13 @@ async def test_a_person_is_told_when_an_unfit_adapter_cannot_be_taken_back() -> 
 
 async def test_of_two_swaps_that_cross_one_stands_and_the_other_says_so() -> None:
     store = house()
-    members = [Member("claude_local", "old"), Member("codex_local", "new", health_after_s=0.02), Member("scripted", "other")]
+    codex = Member("codex_local", "new", is_mute=True)
+    members = [Member("claude_local", "old"), codex, Member("scripted", "other")]
     slow, fast = fleet_of(store, *members), fleet_of(store, *members)
     crossed = asyncio.create_task(slow.swap("hermes", "codex_local", by="ada"))
-    await asyncio.sleep(0.01)
+    await codex.is_checked.wait()
     await fast.swap("hermes", "scripted", by="bob")
+    codex.may_report.set()
     with pytest.raises(SwapFailed, match="hermes was not pointed to codex_local: another swap came first, and stands"):
         await crossed
     assert store.agents["hermes"].adapter == "scripted"

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 
-from hermes.backends.anthropic.request import encode as encode_for_anthropic
+from hermes.backends.anthropic_request import encode as encode_for_anthropic
 from hermes.backends.image_fetch import PublicImageFetcher
-from hermes.backends.openai_compatible.request import encode as encode_for_openai
+from hermes.backends.openai_compatible import encode as encode_for_openai
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.sessions import RecentHistory, Session

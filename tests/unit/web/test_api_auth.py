@@ -15,7 +15,7 @@ from hermes.ports.users import ApiKey
 from hermes.web import api_auth
 from hermes.web.api_auth import ApiAuth
 from hermes.web.errors import ApiError
-from hermes.web.rate_limit import RateLimit
+from hermes.web.limits import RateLimit
 
 
 def key(name: str, *scopes: str) -> ApiKey:

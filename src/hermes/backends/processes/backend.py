@@ -1,7 +1,13 @@
 """What every backend over a program does around its codec: run it once, read its lines, and raise the right error.
 
 Such a program is a whole agent; here it is only a model. Its own tools are off, no process of it outlives the call, and it gets only the
-environment variables that it needs to run and to find its login."""
+environment variables that it needs to run and to find its login.
+
+The programs take instructions and one prompt, no roles. So the system messages at the beginning are the instructions, and everything after
+them is the prompt: a sentence, then one JSON object a line, `{"role": …, "content": …}`. JSON, because then no text in a message can look
+like the next message. The character `@` is written as `\\u0040`: `claude` puts the file behind an `@name` into the prompt, also when all
+its tools are off, so any user who writes a message could read files of this machine. The sentence comes first, so that no prompt is taken
+for a command (`/clear`)."""
 
 from __future__ import annotations
 
@@ -15,22 +21,19 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader
-from hermes.backends.billed_usage import billed_usage
-from hermes.backends.http_backend import FINAL_LINE_BREAKS, deltas
-from hermes.backends.http_client import TransportError
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
-from hermes.backends.processes.process import RunningProgram, run_program
-from hermes.backends.processes.prompt import ProgramPrompt, encode
-from hermes.backends.sse import JsonLines
+from hermes.backends.http_backend import FINAL_LINE_BREAKS, deltas, next_piece
+from hermes.backends.processes.process import run_program
+from hermes.backends.vendor_answers import AnswerParts, CannotEncode, ErrorInAnswer, JsonLines, MalformedAnswer, StreamReader, billed_usage
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
+from hermes.http_client import TransportError
 from hermes.ports.backends import (
     BackendError,
     BackendFinding,
     BadRequest,
     Capabilities,
+    ChatMessage,
     Completion,
     CutShort,
     Delta,
@@ -80,20 +83,25 @@ class ProcessBackend(ABC):
 
     Holds nothing between calls."""
 
+    program: ClassVar[str]
+    """The command, and the start of the backend's name: `claude`, `claude_local`."""
     login: ClassVar[Collection[str]] = ()
     """Variables by which the program finds its own login."""
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] = (),
         *,
-        name: str,
-        cwd: Path | None,
-        models: Mapping[str, Capabilities] | None,
-        environment: Mapping[str, str] | None,
+        name: str = "",
+        cwd: Path | None = None,
+        models: Mapping[str, Capabilities] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
-        self._command, self._cwd = tuple(command), cwd
+        """`command` is by default the program's name. `cwd` is where the program runs unless a request says otherwise.
+
+        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
+        self.name = name or f"{self.program}_local"
+        self._command, self._cwd = tuple(command) or (self.program,), cwd
         self._models, self._environment = dict(models or {}), dict(environment or {})
 
     def __repr__(self) -> str:
@@ -208,7 +216,7 @@ class ProcessBackend(ABC):
             async with run_program(command, text=text, cwd=cwd, environment=environment, timeout_s=timeout_s) as program:
                 framing = JsonLines()
                 while not reader.is_over:
-                    piece = await next_piece(program, reader)
+                    piece = await next_piece(program.read_piece, reader)
                     for delta in deltas(framing, reader, piece or FINAL_LINE_BREAKS):
                         yield delta
                     if not piece:
@@ -261,16 +269,6 @@ class ProcessBackend(ABC):
         return classify_error(refused.status, {}, self._error_details(refused.body), FailedRequest(self.name, model, secrets))
 
 
-async def next_piece(program: RunningProgram, reader: StreamReader) -> bytes:
-    """The next piece of its output. A program that does not end after its last line is no error: the answer is whole."""
-    try:
-        return await program.read_piece()
-    except TransportError:
-        if reader.is_whole:
-            return b""
-        raise
-
-
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """A folder that no other user can read; it is deleted with its content when the block ends."""
@@ -281,3 +279,65 @@ def private_folder() -> Iterator[Path]:
 def write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text.encode("utf-8", "replace").decode("utf-8"), encoding="utf-8")
+
+
+# --- the prompt: a pure function from a ModelRequest to one text
+
+TASK = (
+    "Below is a conversation, one message on each line, as JSON. Write the assistant's next message: "
+    "only its text, not as JSON, and nothing about this task."
+)
+NO_INSTRUCTIONS = "You are a helpful assistant."
+"""The instructions for a conversation without a system message; the programs' own instructions are for coding."""
+INSTRUCTION_ROLES = ("system", "developer")
+TEXT_ROLES = ("system", "developer", "user", "assistant")
+
+
+class ProgramPrompt(NamedTuple):
+    """The input of a program."""
+
+    instructions: str
+    text: str
+
+
+def encode(ask: ModelRequest) -> ProgramPrompt:
+    """The conversation of a request. Raises CannotEncode for parts that are not text, KeyError or TypeError for malformed messages."""
+    if ask.needs_tools:
+        raise CannotEncode("the program takes no tools, and the request has some")
+    if ask.response_format is not None and ask.response_format.get("type") != "text":
+        raise CannotEncode("the program takes no response format, and the request has one")
+    messages = [(message["role"], text_of(message)) for message in ask.messages]
+    begin = next((at for at, (role, _) in enumerate(messages) if role not in INSTRUCTION_ROLES), len(messages))
+    instructions = "\n\n".join(text for _, text in messages[:begin])
+    lines = [message_line(role, text) for role, text in messages[begin:]]
+    return ProgramPrompt(instructions or NO_INSTRUCTIONS, "\n".join([TASK, "", *lines, ""]))
+
+
+def message_line(role: str, text: str) -> str:
+    line = json.dumps({"role": role, "content": text}, ensure_ascii=False)
+    return line.encode("utf-8", "replace").decode("utf-8").replace("@", "\\u0040")
+
+
+def text_of(message: ChatMessage) -> str:
+    """The text of a message, whether its content is a text or a list of parts."""
+    if message["role"] not in TEXT_ROLES:
+        raise CannotEncode(f"the program takes no messages of the role {message['role']}")
+    content = message.get("content")
+    return content if isinstance(content, str) else "".join(text_of_part(part) for part in content_parts(content))
+
+
+def content_parts(content: Any) -> Sequence[Any]:
+    if content is None:
+        return ()
+    if not isinstance(content, list | tuple):
+        raise TypeError("a content must be a text or a list of parts")
+    return content
+
+
+def text_of_part(part: Any) -> str:
+    if part["type"] != "text":
+        raise CannotEncode(f"the program takes no {part['type']}")
+    text = part["text"]
+    if not isinstance(text, str):
+        raise TypeError("the text of a part is not a string")
+    return text

@@ -12,13 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.answer_parts import AnswerParts
-from hermes.backends.anthropic.answer import AnthropicReader
-from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object, require_object
+from hermes.backends.anthropic import AnthropicReader
 from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
-from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_answers import AnswerParts, ErrorInAnswer, MalformedAnswer, StreamEvent, parse_object, require_object
 from hermes.backends.vendor_errors import VendorErrorDetails
-from hermes.ports.backends import Capabilities, Delta, ModelRequest
+from hermes.ports.backends import Delta, ModelRequest
 
 ERROR_STATUS = {
     "invalid_request": 400,
@@ -35,23 +33,12 @@ FINAL_REASONS = ("length", "refusal")
 
 
 class ClaudeLocal(ProcessBackend):
-    """The port Backend over `claude -p`. The program's login pays, or a key in `environment` (`ANTHROPIC_API_KEY`)."""
+    """The port Backend over `claude -p`. The program's login pays, or a key in `environment` (`ANTHROPIC_API_KEY`).
 
+    The program reads its settings and CLAUDE.md in `cwd`."""
+
+    program = "claude"
     login = ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "NODE_EXTRA_CA_CERTS")
-
-    def __init__(
-        self,
-        command: Sequence[str] = ("claude",),
-        *,
-        name: str = "claude_local",
-        cwd: Path | None = None,
-        models: Mapping[str, Capabilities] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """`cwd` is where the program runs unless a request says otherwise; it reads its settings and CLAUDE.md there.
-
-        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
-        super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
     def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
         return [

@@ -11,13 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.answer_parts import AnswerParts, TokenCounts
-from hermes.backends.json_fields import ErrorInAnswer, count_or_none, parse_object, require_object, text_or_empty, usage_fields
-from hermes.backends.openai_compatible.answer import read_error_details
+from hermes.backends.openai_answer import read_error_details
 from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
-from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_answers import (
+    AnswerParts,
+    ErrorInAnswer,
+    StreamEvent,
+    TokenCounts,
+    count_or_none,
+    parse_object,
+    require_object,
+    text_or_empty,
+    usage_fields,
+)
 from hermes.backends.vendor_errors import CONTEXT_TOO_LONG, VendorErrorDetails
-from hermes.ports.backends import Capabilities, Delta, ModelRequest, ReasoningDelta, TextDelta
+from hermes.ports.backends import Delta, ModelRequest, ReasoningDelta, TextDelta
 
 DISABLED_FEATURES = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
 """Features by which the model could read this machine, or do more than answer. The program ignores those that its version does not know."""
@@ -39,23 +47,11 @@ PERMANENT_STATUSES = (401, 402, 403, 429)
 class CodexLocal(ProcessBackend):
     """The port Backend over `codex exec`. The program's login pays, or a key in `environment` (`CODEX_API_KEY`).
 
-    The program has no option for the length of an answer, so `max_tokens` does not limit it; the usage is what was really used."""
+    The program reads AGENTS.md in `cwd`, and cannot write. It has no option for the length of an answer, so `max_tokens` does not limit it;
+    the usage is what was really used."""
 
+    program = "codex"
     login = ("CODEX_HOME", "CODEX_CA_CERTIFICATE")
-
-    def __init__(
-        self,
-        command: Sequence[str] = ("codex",),
-        *,
-        name: str = "codex_local",
-        cwd: Path | None = None,
-        models: Mapping[str, Capabilities] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """`cwd` is where the program runs unless a request says otherwise; it reads AGENTS.md there, and cannot write.
-
-        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
-        super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
     def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
         switched = [option for feature in DISABLED_FEATURES for option in ("-c", f"features.{feature}=false")]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from hermes.backends.http_client import MAX_BODY_BYTES, MIN_TIMEOUT_S, TransportError
+from hermes.http_client import MAX_BODY_BYTES, MIN_TIMEOUT_S, TransportError
 
 END_S = 0.5
 """How long a program may take to end: by itself after its last line, and after SIGTERM."""

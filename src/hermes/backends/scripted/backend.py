@@ -19,7 +19,7 @@ from hermes.backends.scripted.request_view import text_of
 from hermes.backends.scripted.rule import ScriptAnswer, ScriptFault
 from hermes.backends.scripted.script import Script
 from hermes.backends.tool_calls import make_tool_call
-from hermes.gateway.token_estimate import parts_of
+from hermes.gateway.prices import parts_of
 from hermes.graph.call import SCRIPTED
 from hermes.ports.backends import (
     BackendError,

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from hermes.backends.scripted.dates_and_times import read_moment
 from hermes.backends.tool_calls import pair_tool_results
-from hermes.gateway.token_estimate import parts_of
+from hermes.gateway.prices import parts_of
 from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.router.speakers import strip_label
 

@@ -1,38 +1,16 @@
-"""Vectors from any server with the OpenAI form of the API: `POST {address}/embeddings`.
-
-Knows no HTTP client, only the protocol of one. The caller gives the client, and the error that it raises for a lost connection."""
+"""Vectors from any server with the OpenAI form of the API: `POST {address}/embeddings`."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
+from hermes.http_client import HttpClient, TransportError
 from hermes.ports.memories import Embedding, EmbeddingsUnavailable
 
 MAX_BATCH_TEXTS = 128
-
-
-class EmbeddingsReply(Protocol):
-    """The part of an HTTP response that this module uses."""
-
-    status: int
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        ...
-
-
-class EmbeddingsClient(Protocol):
-    """The part of an HTTP client that this module uses."""
-
-    def send(
-        self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
-    ) -> AbstractAsyncContextManager[EmbeddingsReply]:
-        """Send a request once and give its response, whatever the status."""
-        ...
 
 
 class ApiEmbeddings:
@@ -40,9 +18,8 @@ class ApiEmbeddings:
 
     def __init__(
         self,
-        client: EmbeddingsClient,
+        client: HttpClient,
         *,
-        connection_error: type[Exception],
         address: str,
         name: str,
         dimension: int,
@@ -50,11 +27,10 @@ class ApiEmbeddings:
         timeout_s: float = 5.0,
         weight: float = 0.4,
     ) -> None:
-        """`connection_error` is the error that the client raises for a lost connection; `address` ends with the version, as in `…/v1`.
+        """`address` ends with the version, as in `…/v1`.
 
         `weight` should be measured for the model (`benchmarks/recall.py`); the default is the weight of MiniLM."""
-        self._client, self._connection_error = client, connection_error
-        self._url, self._timeout_s = f"{address.rstrip('/')}/embeddings", timeout_s
+        self._client, self._url, self._timeout_s = client, f"{address.rstrip('/')}/embeddings", timeout_s
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._name = name
         self.model, self.dimension, self.weight = f"{name}/{dimension}", dimension, weight
@@ -70,7 +46,7 @@ class ApiEmbeddings:
         try:
             async with self._client.send("POST", self._url, headers=self._headers, timeout_s=self._timeout_s, body=body) as reply:
                 status, answer = reply.status, await reply.read()
-        except self._connection_error as error:
+        except TransportError as error:
             raise EmbeddingsUnavailable(f"the embeddings API did not answer: {error}") from error
         if status != 200:
             raise EmbeddingsUnavailable(f"the embeddings API answered with status {status}")

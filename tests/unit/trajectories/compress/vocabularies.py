@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Vocabulary
 
-from hermes.backends.local.weights import find_model
+from hermes.backends.local_weights import find_model
 
 MISTRAL = """\
 {{- bos_token }}

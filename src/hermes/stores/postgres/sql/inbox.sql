@@ -79,8 +79,10 @@ with message as (
 update runs set state = 'dead', ended_at = now() from message where runs.turn_id = message.turn_id
 
 -- name: origin
-select conversations.account_id as account, platform, channel_id, state <> 'waiting' as has_ended
-from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
+select conversations.account_id as account, platform, channel_id, inbox.state <> 'waiting' as has_ended,
+       users.state = 'deleted' as is_sender_erased
+from inbox join conversations on conversations.id = conversation_id join users on users.id = inbox.user_id
+where turn_id = %(turn_id)s
 
 -- name: message_of
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope,

@@ -23,9 +23,8 @@ from hermes.app.models import UNLIMITED_TOKENS, backend_kind, backends_of, missi
 from hermes.app.root import model_adapters, open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
-from hermes.config import BackendKind, Settings, TierSettings, nearest
+from hermes.config import BackendKind, NamedTables, Settings, TierSettings, nearest
 from hermes.config.models import variable_name
-from hermes.config.named_tables import NamedTables
 from hermes.gateway.client_chats.recording import record_of
 from hermes.gateway.client_chats.request import NO_TOKEN_LIMIT, ChatRequest
 from hermes.gateway.gateway import Gateway

@@ -30,13 +30,12 @@ from hermes.ports.memories import (
 )
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
-from hermes.soul.dream_job import Dreamer
+from hermes.soul.dream import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed
 from hermes.soul.my_data import forget_fact, forget_memory, my_memory
 from hermes.soul.recall import Recall
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import MAX_COMPARED_FACTS
 from hermes.soul.supersede import LearnedFact
+from hermes.soul.terms import MAX_COMPARED_FACTS, terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox

@@ -12,7 +12,7 @@ from hermes.backends.http_client import TransportError
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
-from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import LogAlerts
 from hermes.ports.channels import ChannelAccounts
 from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Budgets, Credits, GlobalSpend

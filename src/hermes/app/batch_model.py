@@ -30,8 +30,7 @@ from hermes.gateway.client_chats.request import NO_TOKEN_LIMIT, ChatRequest
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.slots import max_slots_per_backend
 from hermes.graph import CallRecord
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError

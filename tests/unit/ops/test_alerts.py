@@ -2,8 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 
 
 def test_an_alert_is_a_warning_with_its_facts_and_is_counted_by_event() -> None:

@@ -8,7 +8,7 @@ import textwrap
 
 PROGRAM = """
     import gc, weakref
-    from hermes.ops.gc import collect_and_freeze
+    from hermes.ops.event_loop import collect_and_freeze
 
     class Ring:
         def __init__(self):

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import PortError, StoreUnavailable, UserErased
+from hermes.ports.errors import PortError, StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Dreams, Fact, Memories, Souls
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Users
@@ -176,7 +176,7 @@ MIN_FACTS_FOR_MODEL = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dreamer:
-    """Makes the dreams of users. Each user has one dream per period and depth, however often the caller asks."""
+    """Makes the dreams of a user. Each user has one dream per period and depth, however often the caller asks."""
 
     transactions: Transactions
     memories: Memories
@@ -187,17 +187,6 @@ class Dreamer:
     """None: no model; insights come from counting words alone."""
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     timeout_s: float = 60.0
-
-    async def dream_all(self, depth: DreamDepth, *, now: datetime, limit: int = 100) -> int:
-        """Dream for some users who are due; return for how many. Call it again until it returns 0. Raises StoreUnavailable."""
-        async with self.transactions.begin() as tx:
-            due = await self.dreams.due(tx, depth, period_of(depth, now), limit=limit)
-        for user_id in due:
-            try:
-                await self.dream(user_id, depth, now=now)
-            except UserErased:
-                log.info("dream_skipped_erased", user_id=str(user_id))
-        return len(due)
 
     async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream]:
         """Dream for one user; return the reviewed lines, or none if this period has its dream already. Raises UserErased."""

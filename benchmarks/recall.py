@@ -30,8 +30,7 @@ import structlog
 from hermes.ports.memories import Embedding, Embeddings, FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
 from hermes.ports.users import User, UserState
 from hermes.soul.recall import MIN_SCORE, Recall, rank_facts
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import canonical
+from hermes.soul.terms import canonical, terms
 from hermes.stores import embedded
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, open_database

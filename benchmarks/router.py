@@ -36,8 +36,7 @@ from hermes.ops import logs
 from hermes.ports.backends import Capabilities, Completion, Usage
 from hermes.ports.memories import FactChange, FactOrigin, NewFact
 from hermes.ports.users import Agent, UserState
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import canonical
+from hermes.soul.terms import canonical, terms
 from hermes.stores import embedded
 from hermes.turn import Envelope, MessageEvent, Platform
 

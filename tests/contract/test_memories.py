@@ -30,13 +30,12 @@ from hermes.ports.memories import (
 )
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
-from hermes.soul.dream_job import Dreamer
+from hermes.soul.dream import Dreamer, period_of
 from hermes.soul.extract import MemoryWriter, re_embed
 from hermes.soul.my_data import forget_fact, forget_memory, my_memory
 from hermes.soul.recall import Recall
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import MAX_COMPARED_FACTS
 from hermes.soul.supersede import LearnedFact
+from hermes.soul.terms import MAX_COMPARED_FACTS, terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -520,18 +519,27 @@ async def test_a_model_dreams_too_and_what_it_makes_up_is_rejected_and_kept(mind
     assert len(newest) - 1 == len(after) == 3
 
 
+async def dream_for_due(mind: Mind, depth: DreamDepth, *, now: datetime, limit: int = 100) -> int:
+    """Dream for some users who are due; for how many."""
+    async with mind.database.begin() as tx:
+        due = await mind.dreams.due(tx, depth, period_of(depth, now), limit=limit)
+    for user_id in due:
+        await mind.dreamer().dream(user_id, depth, now=now)
+    return len(due)
+
+
 async def test_who_is_due_is_dreamt_for_and_nobody_else(mind: Mind, keyring: Keyring) -> None:
     other = Mind(mind.database, keyring, await somebody(mind.database, keyring, "43"))
-    assert await mind.dreamer().dream_all(DreamDepth.LIGHT, now=NOW) == 0
+    assert await dream_for_due(mind, DreamDepth.LIGHT, now=NOW) == 0
     await mind.told("I have a dog")
     await other.told("I have a cat")
     for depth in DreamDepth:
-        assert await mind.dreamer().dream_all(depth, now=NOW, limit=1) == 1
-        assert await mind.dreamer().dream_all(depth, now=NOW, limit=9) == 1
-        assert await mind.dreamer().dream_all(depth, now=NOW) == 0
+        assert await dream_for_due(mind, depth, now=NOW, limit=1) == 1
+        assert await dream_for_due(mind, depth, now=NOW, limit=9) == 1
+        assert await dream_for_due(mind, depth, now=NOW) == 0
     # Nothing new was learnt, so there is nothing for a light dream; a deep one goes over what is old.
-    assert await mind.dreamer().dream_all(DreamDepth.LIGHT, now=NOW + 7 * DAY) == 0
-    assert await mind.dreamer().dream_all(DreamDepth.DEEP, now=NOW + 7 * DAY) == 2
+    assert await dream_for_due(mind, DreamDepth.LIGHT, now=NOW + 7 * DAY) == 0
+    assert await dream_for_due(mind, DreamDepth.DEEP, now=NOW + 7 * DAY) == 2
 
 
 async def test_an_empty_dream_is_a_dream(mind: Mind) -> None:

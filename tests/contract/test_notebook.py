@@ -14,10 +14,10 @@ from hermes.ports.memories import Fact, FactOrigin
 from hermes.ports.sessions import RecentHistory, Session
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import User
-from hermes.soul.erasure import ConversationEraser
 from hermes.soul.extract import MemoryWriter
 from hermes.soul.fact_keys import LIST_KEYS
 from hermes.soul.forgetting import MemoryEraser
+from hermes.soul.my_data import ConversationEraser
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value

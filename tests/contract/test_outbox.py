@@ -9,8 +9,7 @@ from uuid import uuid4
 import pytest
 
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.channels import SendOutcome
 from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.outbox import DeliveryResult, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage

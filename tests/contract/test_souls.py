@@ -19,7 +19,7 @@ from hermes.ports.users import Agent, Tone, User
 from hermes.soul.loader import SoulLoader
 from hermes.soul.prompt_layers import personality
 from hermes.soul.recall import Recall
-from hermes.soul.recall_terms import terms
+from hermes.soul.terms import terms
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring

@@ -23,8 +23,7 @@ from hermes.channels.platform_client import PlatformHttpClient, open_platform_cl
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.users import UserState

@@ -28,12 +28,12 @@ from hermes.config import (
     LlmSettings,
     McpSettings,
     ModelSettings,
+    NamedTables,
     PriceSettings,
     Secret,
     Settings,
     TierSettings,
 )
-from hermes.config.named_tables import NamedTables
 from hermes.ports.backends import BadRequest, ContextTooLong, Overloaded, RateLimited, Unauthorized
 from hermes.ports.credits import CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable

@@ -19,8 +19,7 @@ import structlog
 from redis.asyncio import Redis
 
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.concierge import Product
 from hermes.ports.credits import BudgetUsage
@@ -35,9 +34,8 @@ from hermes.ports.users import Agent, User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.steps.build_messages import Prompt
-from hermes.soul.dream_job import Dreamer, DreamJob
-from hermes.soul.extract import MemoryWriter, re_embed
-from hermes.soul.learn_job import LearnJob
+from hermes.soul.dream import Dreamer, DreamJob
+from hermes.soul.extract import LearnJob, MemoryWriter, re_embed
 from hermes.soul.loader import SoulLoader
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.recall import Recall

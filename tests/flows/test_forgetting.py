@@ -23,7 +23,7 @@ from hermes.ports.backends import ModelRequest
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactOrigin
 from hermes.ports.models import Answer, Caller
 from hermes.ports.users import UserChannel, UserState
-from hermes.soul.dream_job import Dreamer
+from hermes.soul.dream import Dreamer
 from hermes.soul.forgetting import ForgetRequest
 from hermes.soul.supersede import LearnedFact
 from hermes.stores.postgres.database import connection_of

@@ -22,8 +22,7 @@ from hermes.ports.models import Answer, Caller
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import Graphs
 from hermes.ports.users import UserChannel, UserState
-from hermes.soul.erasure import ConversationEraser
-from hermes.soul.my_data import forget_fact, forget_memory, forget_user, forget_user_at
+from hermes.soul.my_data import ConversationEraser, forget_fact, forget_memory, forget_user, forget_user_at
 from hermes.soul.supersede import LearnedFact
 from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform

@@ -11,7 +11,7 @@ from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
-from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import LogAlerts
 from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox

@@ -13,9 +13,8 @@ from hermes.ports.runtime import JobQueue, Transactions
 from hermes.router.chores import Chore, default_chores
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
-from hermes.soul.dream_job import Dreamer, DreamJob
-from hermes.soul.extract import re_embed
-from hermes.soul.learn_job import LearnJob
+from hermes.soul.dream import Dreamer, DreamJob
+from hermes.soul.extract import LearnJob, re_embed
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.sanitize import sanitize_memory_value, scan
 

@@ -25,14 +25,13 @@ from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest
 from hermes.config.models import variable_name
-from hermes.config.named_tables import NamedTables
+from hermes.config.values import NamedTables
 from hermes.gateway.chat_request import NO_TOKEN_LIMIT, ChatRequest
 from hermes.gateway.client_chats import record_of
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.slots import max_slots_per_backend
 from hermes.graph import CallRecord
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError

@@ -39,8 +39,7 @@ from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
-from hermes.ops.alerts import LogAlerts
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
 from hermes.ports.errors import StoreUnavailable
@@ -48,8 +47,7 @@ from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
 from hermes.router.intake import InboundRouter, Intake, JoinWindow
 from hermes.router.turns import TurnLimits, TurnRunner
-from hermes.soul.erasure import ConversationEraser
-from hermes.soul.my_data import MyDataStores
+from hermes.soul.my_data import ConversationEraser, MyDataStores
 from hermes.stores import embedded
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue

@@ -29,12 +29,12 @@ from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
-from hermes.soul.erasure import ConversationEraser
 from hermes.soul.extract import MemoryWriter
 from hermes.soul.forgetting import MemoryEraser
 from hermes.soul.language import UserLanguages
 from hermes.soul.loader import SoulLoader
 from hermes.soul.memory_model import NO_ANSWER_ERRORS
+from hermes.soul.my_data import ConversationEraser
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value, scan

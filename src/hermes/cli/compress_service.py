@@ -16,9 +16,7 @@ from hermes.cli.compress_paths import StoredQuery
 from hermes.cli.errors import complain, fail
 from hermes.cli.runtime import run, settings_from, start_log
 from hermes.cli.stored_sessions import stored_sessions
-from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, PriceSettings, Secret, Settings
-from hermes.config.named_tables import NamedTables
-from hermes.config.value_kinds import Address
+from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, NamedTables, PriceSettings, Secret, Settings
 from hermes.ports.models import UnknownPrice
 from hermes.trajectories.compress.settings import SummarizationSettings
 from hermes.trajectories.errors import SourceError
@@ -50,7 +48,7 @@ def choose_model(name: str, summarization: SummarizationSettings, settings_file:
             fail(
                 f"{variable} is not set; it holds the key for {summarization.base_url}: set it, or summarise without a model: --model none"
             )
-        backend = BackendSettings(kind=BackendKind.PLAIN, base_url=Address(summarization.base_url), api_key=Secret(key) if key else None)
+        backend = BackendSettings(kind=BackendKind.PLAIN, base_url=summarization.base_url, api_key=Secret(key) if key else None)
         # The configuration has no price for this server, so its calls count as free.
         own = ModelSettings(backend=OWN_MODEL, id=name, prices=(PriceSettings(input=0.0, output=0.0),))
         settings = replace(

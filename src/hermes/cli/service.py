@@ -21,8 +21,7 @@ from hermes.cli.errors import fail
 from hermes.cli.runtime import CANNOT_RUN, Config, end_with_parent, run, run_until_signal, settings_from, start_log
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
-from hermes.ops.event_loop import watch_event_loop
-from hermes.ops.gc import collect_and_freeze
+from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
 from hermes.web import serve_until_cancelled
 
 log = structlog.get_logger()

@@ -19,8 +19,6 @@ from hermes.config.models import (
     TierSettings,
     kind_of_backend,
 )
-from hermes.config.named_tables import NamedTables
-from hermes.config.secret import Secret
 from hermes.config.settings import (
     ApiSettings,
     CompletionsSettings,
@@ -45,6 +43,7 @@ from hermes.config.settings import (
     WebSettings,
     WorkSettings,
 )
+from hermes.config.values import NamedTables, Secret
 
 __all__ = [
     "ApiSettings",

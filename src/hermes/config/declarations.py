@@ -1,99 +1,147 @@
-"""All declared settings, by name. Files, variables and the reference page are checked against this list."""
+"""All declared settings, by name, and the values that they take in words. Files, variables and the reference page are checked against this
+list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from hermes.config.models import SERVERS, BackendSettings, variable_name
-from hermes.config.named_tables import NamedTables
 from hermes.config.settings import Settings
-from hermes.config.value_kinds import ValueKind, kind_of, without_none
+from hermes.config.values import KindWords, NamedTables, Secret
 
 BACKENDS_SECTION = "backends"
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSetting:
-    """One setting. `owner` is the class that declares it; the section is empty for a setting at the top of the file."""
+    """One setting. `owner` is the class that declares it, `place` the section or table of a file that holds it: empty at the top. `hint` is
+    its type without None, which cannot be written in a file."""
 
-    section: str
+    place: tuple[str, ...]
     key: str
     owner: type[Any]
-    kind: ValueKind
+    hint: Any
     default: object
 
     @property
+    def path(self) -> tuple[str, ...]:
+        return (*self.place, self.key)
+
+    @property
     def name(self) -> str:
-        return f"{self.section}.{self.key}" if self.section else self.key
+        return ".".join(self.path)
 
     @property
     def variable(self) -> str:
         return f"HERMES_{variable_name(self.name)}"
 
 
-@dataclass(frozen=True, slots=True)
-class TableKey:
-    """One key of a table that the operator names: a value of a kind, or else one inner table, or a list of inner tables."""
-
-    name: str
-    owner: type[Any]
-    default: object
-    kind: ValueKind | None = None
-    inner: type[Any] | None = None
-    is_list: bool = False
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is MISSING
+@cache
+def known_settings() -> tuple[DeclaredSetting, ...]:
+    """Return every setting in the order of its declaration, the top level first, then section after section; without those of the tables
+    that the operator names."""
+    top = [setting for setting in keys_of(Settings).values() if table_of(setting.hint) is None]
+    return (*top, *(setting for section, owner in sections().items() for setting in keys_of(owner, section).values()))
 
 
-def known_settings() -> list[DeclaredSetting]:
-    """Return every setting in the order of its declaration: the top level first, then section after section."""
-    top = list(declared_settings("", Settings))
-    return top + [setting for section, owner in sections().items() for setting in declared_settings(section, owner)]
-
-
-def sections() -> dict[str, type[Any]]:
+@cache
+def sections() -> Mapping[str, type[Any]]:
     """Return the sections of a file, each with the class that declares its settings."""
-    return {name: hint for name, hint in get_type_hints(Settings).items() if is_dataclass(hint) and isinstance(hint, type)}
+    return {name: key.hint for name, key in keys_of(Settings).items() if is_table(key.hint)}
 
 
-def tables() -> dict[str, type[Any]]:
+@cache
+def tables() -> Mapping[str, type[Any]]:
     """Return the sections whose tables the operator names, `[models.NAME]`, each with the class that declares a table."""
-    return {name: get_args(hint)[0] for name, hint in get_type_hints(Settings).items() if get_origin(hint) is NamedTables}
+    return {name: get_args(key.hint)[0] for name, key in keys_of(Settings).items() if get_origin(key.hint) is NamedTables}
 
 
-def keys_of(owner: type[Any]) -> dict[str, TableKey]:
-    """Return the keys of a table, by name."""
+def keys_of(owner: type[Any], *place: str) -> Mapping[str, DeclaredSetting]:
+    """Return the keys of a section or table, by name."""
     hints = get_type_hints(owner, include_extras=True)
-    return {field.name: key_of(field.name, owner, field.default, without_none(hints[field.name])) for field in fields(owner)}
-
-
-def key_of(name: str, owner: type[Any], default: object, hint: Any) -> TableKey:
-    is_list = get_origin(hint) is tuple
-    inner = get_args(hint)[0] if is_list else hint
-    if isinstance(inner, type) and is_dataclass(inner):
-        return TableKey(name, owner, default, inner=inner, is_list=is_list)
-    return TableKey(name, owner, default, kind=kind_of(hint))
+    return {
+        field.name: DeclaredSetting(place, field.name, owner, without_none(hints[field.name]), field.default) for field in fields(owner)
+    }
 
 
 def backend_variables(names: Iterable[str]) -> list[DeclaredSetting]:
     """Return the settings of backends that have variables: the key, so that it need not be in a file, and the address. For the backends
     with these names, and for each kind of server under the name of its kind."""
-    keys = [key for key in keys_of(BackendSettings).values() if key.name in ("api_key", "base_url")]
     return [
-        DeclaredSetting(f"{BACKENDS_SECTION}.{name}", key.name, BackendSettings, key.kind, key.default)
+        keys_of(BackendSettings, BACKENDS_SECTION, name)[key]
         for name in dict.fromkeys([*sorted(SERVERS), *names])
-        for key in keys
-        if key.kind is not None
+        for key in ("base_url", "api_key")
     ]
 
 
-def declared_settings(section: str, owner: type[Any]) -> Iterator[DeclaredSetting]:
-    hints = get_type_hints(owner, include_extras=True)
-    for field in fields(owner):
-        hint = hints[field.name]
-        if not is_dataclass(hint) and get_origin(hint) is not NamedTables:
-            yield DeclaredSetting(section, field.name, owner, kind_of(hint), field.default)
+# --- types
+
+
+def type_at(path: Iterable[int | str]) -> Any:
+    """Return the type that is declared at a place in a file: ("models", "claude-haiku", "prices", 0, "input")."""
+    hint: Any = Settings
+    for part in path:
+        hint = keys_of(hint)[str(part)].hint if is_table(hint) else get_args(without_notes(hint))[0]
+    return hint
+
+
+def is_table(hint: Any) -> TypeGuard[type[Any]]:
+    """Whether this is a class that declares a section or a table."""
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def table_of(hint: Any) -> type[Any] | None:
+    """Return the class that declares a table, or each table of a list or section of them; None for a plain value."""
+    inner = get_args(hint)[0] if get_origin(hint) in (tuple, NamedTables) else hint
+    return inner if is_table(inner) else None
+
+
+def words_of(hint: Any, *, has_variable: bool = False) -> str:
+    """Return the values of a type, in words that can follow "expected"."""
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)[0]
+        words = f"a list of {'tables' if is_table(inner) else words_of(inner)}"
+        return f"{words} (in a variable: separated by commas)" if has_variable else words
+    if is_table(hint):
+        return "a table"
+    if get_origin(hint) is Annotated:
+        return next((note.words for note in get_args(hint) if isinstance(note, KindWords)), None) or words_of_number(hint)
+    if issubclass(hint, StrEnum):
+        *others, last = hint
+        return f"{', '.join(others)} or {last}"
+    return "secret text" if hint is Secret else "text"
+
+
+def words_of_number(hint: Any) -> str:
+    number, field = get_args(hint)
+    words = "a whole number" if number is int else "a number"
+    bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "gt", "le") if hasattr(bound, name)}
+    match bounds:
+        case {"ge": low, "le": high}:
+            return f"{words} from {low} to {high}"
+        case {"gt": low}:
+            return f"{words} above {low}"
+    return f"{words} of at least {bounds['ge']}"
+
+
+def is_secret(hint: Any) -> bool:
+    """Whether a fault must not show a value of this type."""
+    if get_origin(hint) is Annotated:
+        return any(isinstance(note, KindWords) and note.is_secret for note in get_args(hint))
+    return is_secret(get_args(hint)[0]) if get_origin(hint) is tuple else hint is Secret
+
+
+def without_none(hint: Any) -> Any:
+    """Return the type of an optional value without its None."""
+    if get_origin(hint) in (Union, UnionType):
+        [hint] = (part for part in get_args(hint) if part is not NoneType)
+    return hint
+
+
+def without_notes(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint

@@ -6,12 +6,12 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config.declarations import TableKey, backend_variables, keys_of, known_settings, sections, tables
+from hermes.config.declarations import backend_variables, keys_of, known_settings, sections, table_of, tables, words_of
 from hermes.config.models import BackendSettings
 from hermes.config.settings import Settings
 
@@ -38,7 +38,7 @@ def describe() -> list[SettingDescription]:
         SettingDescription(
             setting.name,
             setting.variable,
-            setting.kind.words,
+            words_of(setting.hint, has_variable=True),
             default_as_toml(setting.default),
             docs.get((setting.owner.__name__, setting.key), ""),
         )
@@ -52,21 +52,14 @@ def describe_table(place: str, owner: type[Any]) -> list[SettingDescription]:
     variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
     return [
         SettingDescription(
-            f"{place}.{key.name}",
-            variables.get(f"{place}.{key.name}", ""),
-            key_type(key),
-            "required" if key.is_required else default_as_toml(key.default),
-            docs.get((owner.__name__, key.name), ""),
+            f"{place}.{key.key}",
+            variables.get(f"{place}.{key.key}", ""),
+            words_of(key.hint),
+            "required" if key.default is MISSING else default_as_toml(key.default),
+            docs.get((owner.__name__, key.key), ""),
         )
         for key in keys_of(owner).values()
     ]
-
-
-def key_type(key: TableKey) -> str:
-    """Say in words which values a key of a table takes."""
-    if key.kind is not None:
-        return key.kind.words_in_a_file
-    return "a list of tables" if key.is_list else "a table"
 
 
 def attribute_docstrings(source: str) -> dict[tuple[str, str], str]:
@@ -153,7 +146,7 @@ def settings_page() -> str:
 def page_sections() -> Iterator[str]:
     described = describe()
     top: dict[str, type[Any]] = {"": Settings}
-    for section, owner in (top | sections()).items():
+    for section, owner in (top | dict(sections())).items():
         heading = f"`[{section}]`" if section else "At the top of the file"
         yield from page_section(heading, owner, [setting for setting in described if setting.name.rpartition(".")[0] == section])
     for section, owner in tables().items():
@@ -164,9 +157,9 @@ def table_sections(heading: str, place: str, owner: type[Any]) -> Iterator[str]:
     """Describe a table that the operator names, and then the tables within it."""
     yield from page_section(f"`{heading}`", owner, describe_table(place, owner))
     for key in keys_of(owner).values():
-        if key.inner is not None:
-            inside = f"{place}.{key.name}"
-            yield from table_sections(f"[[{inside}]]" if key.is_list else f"[{inside}]", inside, key.inner)
+        if (inner := table_of(key.hint)) is not None:
+            inside = f"{place}.{key.key}"
+            yield from table_sections(f"[{inside}]" if key.hint is inner else f"[[{inside}]]", inside, inner)
 
 
 def page_section(heading: str, owner: type[Any], described: list[SettingDescription]) -> Iterator[str]:

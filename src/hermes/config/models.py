@@ -1,22 +1,16 @@
-"""The settings of backends, models, tiers and MCP servers: the keys of their tables, and the contradictions between them.
+"""The settings of backends, models, tiers and MCP servers: the keys of the tables that the operator names.
 
 Does not know the models that come with Hermes: app/models.py fills in the values that the operator leaves out."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
-from enum import StrEnum
-from pathlib import Path
 
-from hermes.config.faults import one_line
-from hermes.config.secret import Secret
-from hermes.config.value_kinds import Address, Command, Count, CountOrZero, Usd
+from hermes.config.values import Address, Choice, Command, Count, CountOrZero, Day, Flag, LocalPath, Secret, Usd
 
 
-class BackendKind(StrEnum):
+class BackendKind(Choice):
     """The API that a backend speaks."""
 
     ANTHROPIC = "anthropic"
@@ -71,10 +65,10 @@ class BackendSettings:
     command: Command | None = None
     """The program of `claude_local` or `codex_local`, searched for on the `PATH`. Left out: `claude` or `codex`."""
 
-    cwd: Path | None = None
+    cwd: LocalPath | None = None
     """The folder in which the program runs."""
 
-    model_path: Path | None = None
+    model_path: LocalPath | None = None
     """The weights of `local`, a GGUF file. Left out: those that `hermes local install` has installed."""
 
     threads: Count | None = None
@@ -123,7 +117,7 @@ class PriceSettings:
     cache_write_1h: Usd | None = None
     """For tokens of the prompt that go into the vendor's cache for an hour. Left out: as `input`."""
 
-    since: date | None = None
+    since: Day | None = None
     """The first day (UTC) of this price; it ends when a later price begins. Left out: from the beginning."""
 
     over: LongPromptSettings | None = None
@@ -144,19 +138,19 @@ class ModelSettings:
     max_tokens: Count | None = None
     """The longest answer in tokens; thinking counts. Left out, for a model that Hermes does not know: 2,048."""
 
-    tools: bool | None = None
+    tools: Flag | None = None
     """Whether it can call tools; if not, Hermes sends requests with tools to the next model of the chain."""
 
-    vision: bool | None = None
+    vision: Flag | None = None
     """Whether it can see images; if not, Hermes sends requests with images to the next model of the chain."""
 
-    sampling: bool | None = None
+    sampling: Flag | None = None
     """Whether it takes `temperature`, `top_p` and `top_k`; if not, Hermes does not send them."""
 
-    prefill: bool | None = None
+    prefill: Flag | None = None
     """Whether a request may hold the beginning of its answer."""
 
-    thinking: bool | None = None
+    thinking: Flag | None = None
     """Whether it thinks before it answers, unless a request turns that off."""
 
     context: Count | None = None
@@ -207,33 +201,6 @@ class McpSettings:
     read. The other tools are not offered in groups."""
 
 
-def backends_contradictions(backends: Mapping[str, BackendSettings]) -> Iterator[str]:
-    """Yield a line for each contradiction between values of backends that are each valid."""
-    for name, backend in backends.items():
-        yield from backend_contradictions(name, backend)
-    for variable, count in Counter(map(variable_name, backends)).items():
-        if count > 1:
-            names = ", ".join(f"backends.{one_line(name)}" for name in backends if variable_name(name) == variable)
-            yield f"{names} would share the variable HERMES_BACKENDS_{variable}_API_KEY; expected names that differ in letters or digits"
-
-
-def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]:
-    place = f"backends.{one_line(name)}"
-    kind = kind_of_backend(name, backend)
-    if kind is None:
-        *others, last = BackendKind
-        yield f"{place}.kind is missing; expected {', '.join(others)} or {last}"
-        return
-    if name in set(BackendKind) and kind != name:
-        # An operator who reads "anthropic" in a list of attempts, or sets its key, means Anthropic.
-        yield f"{place}.kind is {kind}; expected {name}, or another name for the backend"
-    if kind in SELF_HOSTED_SERVERS and backend.base_url is None:
-        yield f"{place}.base_url is missing; expected the address of the server, such as http://host:8000/v1"
-    for key, kinds in KINDS_WITH.items():
-        if getattr(backend, key) is not None and kind not in kinds:
-            yield f"{place}.{key} is set; a backend of kind {kind} has none"
-
-
 def kind_of_backend(name: str, backend: BackendSettings) -> BackendKind | None:
     """Return the kind of a backend: the one that is set, or else its name if that is a kind, or else None."""
     if backend.kind is not None or name not in set(BackendKind):
@@ -244,10 +211,3 @@ def kind_of_backend(name: str, backend: BackendSettings) -> BackendKind | None:
 def variable_name(name: str) -> str:
     """Return a name as it stands in an environment variable: `my-server` is MY_SERVER."""
     return "".join(char if char.isascii() and char.isalnum() else "_" for char in name.upper())
-
-
-def price_contradictions(models: Mapping[str, ModelSettings]) -> Iterator[str]:
-    for name, model in models.items():
-        for since, count in Counter(price.since for price in model.prices).items():
-            if count > 1:
-                yield f"models.{one_line(name)}.prices has {count} prices since {since or 'always'}; expected one"

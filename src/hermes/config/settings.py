@@ -5,27 +5,38 @@ models, tiers, MCP servers) are declared in models.py. load.py reads the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import date
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings, backends_contradictions, price_contradictions
-from hermes.config.named_tables import NamedTables
-from hermes.config.secret import HIDDEN, Secret
-from hermes.config.value_kinds import Address, Bounds, Count, CountOrZero, Port, Seconds, SecondsOrZero, Usd, WholeSeconds
+from pydantic import ConfigDict
+
+from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings
+from hermes.config.values import (
+    Address,
+    Choice,
+    Count,
+    CountOrZero,
+    Flag,
+    LocalPath,
+    MessagesPerMinute,
+    NamedTables,
+    Port,
+    Seconds,
+    SecondsOrZero,
+    Secret,
+    Usd,
+    WholeSeconds,
+)
 
 
-class Environment(StrEnum):
+class Environment(Choice):
     """Whether Hermes creates what is missing, or refuses to start."""
 
     DEVELOPMENT = "development"
     PRODUCTION = "production"
 
 
-class LogFormat(StrEnum):
+class LogFormat(Choice):
     """How a log line looks."""
 
     AUTO = "auto"
@@ -33,7 +44,7 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-class LogLevel(StrEnum):
+class LogLevel(Choice):
     """The least serious event that is logged."""
 
     DEBUG = "debug"
@@ -52,7 +63,7 @@ class WebSettings:
     port: Port = 8080
     """The port to listen on; 0 takes a free one."""
 
-    chat: bool | None = None
+    chat: Flag | None = None
     """Whether the web chat page is served at `/`. Left out: in development yes, in production no, because every visitor of the page is a
     new user with credits of their own."""
 
@@ -126,7 +137,7 @@ class InboxSettings:
     """Seconds that a message waits for the user's next ones. One answer is about all messages of that time, for one credit. 0: every
     message gets an answer of its own, at once. Telegram, WhatsApp and Instagram only."""
 
-    per_minute: Annotated[int, Bounds(at_least=1, at_most=99)] = 30
+    per_minute: MessagesPerMinute = 30
     """Messages of one user in a conversation that Hermes answers within a minute. To further ones it replies that they are too many; these
     cost nothing. Programs with an API key have `api.per_minute` instead."""
 
@@ -222,7 +233,7 @@ class HistorySettings:
     output is cut, the middle is summarised, and the graph keeps the whole text. If half of what the tier's first model can take is less,
     that half counts."""
 
-    asks_models: bool = True
+    asks_models: Flag = True
     """Whether a model writes these summaries, from the user's own tokens. If `false`, and without a model, Hermes picks the most telling
     sentences instead."""
 
@@ -237,7 +248,7 @@ class CreditSettings:
     signup_grant: CountOrZero = 100
     """Credits that a new user starts with."""
 
-    charge_cached: bool = False
+    charge_cached: Flag = False
     """Whether an answer from the cache costs a credit. It costs the operator nothing: no model was asked."""
 
     referral_reward: CountOrZero = 20
@@ -266,7 +277,7 @@ class LinkSettings:
 class MemorySettings:
     """What Hermes remembers about its users, and how it finds it again."""
 
-    asks_models: bool = True
+    asks_models: Flag = True
     """Whether a model reads what users tell about themselves, after each turn, and thinks about it once a week. `false`: only rules do,
     which know the common facts in the main languages and cost nothing."""
 
@@ -290,7 +301,7 @@ class ToolSettings:
     timeout_s: Seconds = 5.0
     """Seconds that a tool may take. The user waits for it, and for the model before and after it."""
 
-    sample: bool | None = None
+    sample: Flag | None = None
     """Whether Hermes fills a database without venues, products and foods with its sample data. Left out: in development yes, in
     production no."""
 
@@ -309,7 +320,7 @@ class ImageSettings:
     """Seconds for fetching an image, with every look-up and redirect."""
 
 
-class StandIn(StrEnum):
+class StandIn(Choice):
     """The backend that answers for models without a key."""
 
     SCRIPTED = "scripted"
@@ -343,7 +354,7 @@ class LlmSettings:
     `local` is a small real model on this machine (`hermes local install`), and `scripted` answers requests with tools for it. Answers are
     recorded under the stand-in's own name; those of `scripted` are not training data."""
 
-    script: Path | None = None
+    script: LocalPath | None = None
     """The script that `scripted` answers from. Left out: the friendly concierge that comes with Hermes."""
 
 
@@ -401,10 +412,12 @@ class LogSettings:
 class Settings:
     """All settings of a process: first those of the whole process, then a section for each of its parts."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", str_min_length=1)
+
     environment: Environment = Environment.DEVELOPMENT
     """In `development` Hermes makes what is missing, such as a master key; in `production` it refuses to start without it."""
 
-    home: Path | None = None
+    home: LocalPath | None = None
     """The data folder. Left out: the usual folder of the operating system, `~/.local/share/hermes` (or below `XDG_DATA_HOME`), on macOS
     `~/Library/Application Support/hermes`."""
 
@@ -439,42 +452,3 @@ class Settings:
     models: NamedTables[ModelSettings] = field(default_factory=NamedTables)
     tiers: NamedTables[TierSettings] = field(default_factory=NamedTables)
     mcp: NamedTables[McpSettings] = field(default_factory=NamedTables)
-
-    def public(self) -> dict[str, Any]:
-        """Return every value, section by section, as JSON values; a secret is shown as `***`."""
-        values: dict[str, Any] = to_json_value(self)
-        return values
-
-
-def to_json_value(value: object) -> Any:
-    match value:
-        case Secret():
-            return HIDDEN
-        case Path() | StrEnum() | Address() | date():
-            return str(value)
-        case tuple():
-            return [to_json_value(item) for item in value]
-        case NamedTables():
-            return {name: to_json_value(item) for name, item in value.items()}
-        case _ if is_dataclass(value):
-            return {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
-def contradictions(settings: Settings) -> Iterator[str]:
-    """Yield a line for each contradiction between values that are each valid."""
-    database, work = settings.database, settings.work
-    if database.pool_max < database.pool_min:
-        yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
-    if settings.delivery.cut_off_s < 3 * settings.delivery.timeout_s:
-        minimum = f"three times delivery.timeout_s, which is {settings.delivery.timeout_s}"
-        yield f"delivery.cut_off_s is {settings.delivery.cut_off_s}; expected at least {minimum}"
-    if not settings.delivery.queue_s:
-        yield "delivery.queue_s is empty; expected at least one number, because Hermes tries an answer in doubt once more from the queue"
-    if work.stalled_after_s <= 2 * work.heartbeat_s:
-        yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"
-    for name, server in settings.mcp.items():
-        if (server.command is None) == (server.url is None):
-            yield f"mcp.{name} has {'neither' if server.command is None else 'both'} a command and a url; expected one of them"
-    yield from backends_contradictions(settings.backends)
-    yield from price_contradictions(settings.models)

@@ -7,6 +7,7 @@ in a thread:    a watcher sees a time older than `blocked_after_s`, and reports 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -101,3 +102,12 @@ def stack_of(thread: int) -> list[str]:
         frames.append(f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return frames[::-1]
+
+
+def collect_and_freeze() -> None:
+    """Collect once, and exclude the objects that remain from every later collection. For a process that has just finished starting.
+
+    Such a process holds very many objects that live as long as it does: modules, routes, statements. Every full collection would look at
+    each of them, and no user gets an answer meanwhile: it took 100 to 220 ms under 200 webhooks a second."""
+    gc.collect()
+    gc.freeze()

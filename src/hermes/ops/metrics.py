@@ -1,4 +1,5 @@
-"""The metrics of one process, for Prometheus. Each app has its own registry, so that two apps in one process are not added up."""
+"""The metrics of one process, for Prometheus, and its alerts for the operator, which are counted too. Each app has its own registry, so
+that two apps in one process are not added up."""
 
 from __future__ import annotations
 
@@ -201,3 +202,14 @@ def route_template(scope: AsgiScope) -> str:
     """The template of the route that served a request: `/v1/messages/{turn_id}`. The web framework has put it into the scope."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else UNMATCHED
+
+
+class LogAlerts:
+    """The port Alerts. May be called from any thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def alert(self, event: str, **facts: object) -> None:
+        self._metrics.alerts.labels(event).inc()
+        log.warning(event, **{**facts, "alert": True})

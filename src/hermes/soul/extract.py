@@ -2,36 +2,42 @@
 
 Reads the user's own new text and nothing else: never the answer, a tool's output, the history or recalled facts. Rules read the
 common keys; a model, if there is one, reads the rest. A fact is checked, cleaned, compared with known facts, and refused if the prompt
-already had it: a memory that learns from its own facts grows without end."""
+already had it: a memory that learns from its own facts grows without end.
+
+LearnJob is the job that `JobQueue.defer_memory` defers. It reads the user's text from the inbox and, from the journal, what the model was
+shown beside it; so it needs only the turn's id, and may run minutes later, in another process. It learns only from turns that a model
+answered, not from a message that was refused for lack of credit or of an account, and not in a room that several people share: Hermes tells
+its members that it notes nothing about them."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
 
+from hermes.ports.errors import UserErased
+from hermes.ports.inbox import Inbox, InboxMessage
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, FactChange, FactOrigin, ForgetMark, Memories, Souls
-from hermes.ports.runtime import Transaction, Transactions
-from hermes.soul.excerpt import excerpt
+from hermes.ports.runtime import Clock, Transaction, Transactions
+from hermes.ports.sessions import Journal
+from hermes.router.steps.build_messages import Prompt
 from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_prompt, read_answer
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import LIST_KEYS, BadValue, Op, normalize_value, split_items
 from hermes.soul.forgetting import ForgetRequest, MemoryEraser, is_marked
+from hermes.soul.memory_model import MemoryModel, TextCompleter
 from hermes.soul.prompt_layers import Sanitize
 from hermes.soul.recall import rank_facts
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import canonical, comparable_facts, facts_with_terms, is_nearly_equal
 from hermes.soul.supersede import LearnedFact, facts_after, outdated_value, plan_change
+from hermes.soul.terms import canonical, comparable_facts, excerpt, facts_with_terms, is_nearly_equal, terms
 
 log = structlog.get_logger()
-
-TextCompleter = Callable[[list[dict[str, str]]], Awaitable[str]]
-"""Asks a model and returns its text."""
 
 MIN_CONFIDENCE = 0.5
 RULE_CONFIDENCE = 0.9
@@ -312,3 +318,71 @@ def cosines_to(learnt: LearnedFact, own: Mapping[UUID, Embedding]) -> dict[UUID,
 def dot(one: Embedding, other: Embedding) -> float:
     """The cosine of two vectors of length one; 0 if different models made them."""
     return sum(a * b for a, b in zip(one.vector, other.vector, strict=True)) if one.model == other.model else 0.0
+
+
+# --- the job
+
+FIRST_CALL = ("call_model", 0)
+"""Step and index under which the journal has the first model call of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnableMessage:
+    """A message to learn from."""
+
+    message: InboxMessage
+    shown: Sequence[str]
+    """What was sent to the model beside it: the system message, and the note of that turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnJob:
+    """Learns from turns."""
+
+    transactions: Transactions
+    inbox: Inbox
+    journal: Journal
+    writer: MemoryWriter
+    clock: Clock
+    memory_model: MemoryModel | None = None
+    """None: only the rules read messages."""
+
+    async def remember(self, turn_id: UUID) -> None:
+        """Learn from a turn's message. Safe to repeat. Does nothing for a turn that is gone or was not answered, nor for a deleted user.
+        Raises StoreUnavailable; then the caller must call it again."""
+        with structlog.contextvars.bound_contextvars(turn_id=str(turn_id)):
+            try:
+                learnable = await self._learnable_message(turn_id)
+                if learnable is not None:
+                    await self._learn(learnable)
+            except UserErased:
+                log.info("learn_skipped_erased")
+
+    async def _learnable_message(self, turn_id: UUID) -> LearnableMessage | None:
+        async with self.transactions.begin() as tx:
+            message = await self.inbox.message_of(tx, turn_id)
+            call = await self.journal.effect(tx, turn_id, *FIRST_CALL)
+        if message is None or message.envelope.is_shared or call is None or call.result is None:
+            return None
+        prompt = Prompt.from_bytes(call.request)
+        return LearnableMessage(message, (prompt.system, note_before_text(prompt.question, message.envelope.event.text)))
+
+    async def _learn(self, learnable: LearnableMessage) -> None:
+        message, writer = learnable.message, self.writer
+        if self.memory_model is not None:
+            writer = replace(
+                writer, complete=self.memory_model.on_behalf_of(message.user_id, message.envelope.account, turn_id=message.turn_id)
+            )
+        text, now = message.envelope.event.text, self.clock.now()
+        saved = await writer.extract_and_save(message.user_id, message.turn_id, text, shown=learnable.shown, now=now)
+        if saved:
+            async with self.transactions.begin() as tx:
+                keys = [fact.key or "" for fact in saved]
+                await self.journal.add(tx, message.turn_id, "memory_saved", {"added": len(saved), "keys": keys})
+
+
+def note_before_text(question: Mapping[str, Any], text: str) -> str:
+    """The note in a turn's user message, without the user's own words: with them in `shown`, no fact of the message would count as new."""
+    content = question["content"]
+    whole = content if isinstance(content, str) else "\n".join(part["text"] for part in content if part.get("type") == "text")
+    return whole.removesuffix(text)

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, BadValue, Op, normalize_value
 from hermes.soul.prompt_layers import data_block
-from hermes.soul.recall_terms import fold, terms
+from hermes.soul.terms import fold, terms
 
 MAX_FACTS = 8
 MAX_KNOWN_FACTS = 10

@@ -35,11 +35,11 @@ from hermes.ports.memories import (
 )
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.tools import ErasedFacts
-from hermes.soul.erasure import ConversationEraser
-from hermes.soul.extract_rules import read_statements, same_item
+from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import KEYS, LIST_KEYS, Op, merge_values, split_items
-from hermes.soul.recall_terms import DENSE_WORD, fold, terms, words
-from hermes.soul.similarity import MIN_SAME_COSINE, differ
+from hermes.soul.my_data import ConversationEraser
+from hermes.soul.statements.same_item import same_item
+from hermes.soul.terms import DENSE_WORD, MIN_SAME_COSINE, differ, fold, terms, words
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ and the tokens that are left are for answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -18,7 +18,9 @@ from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
 from hermes.ports.models import Caller, CallSource, Models, NoAnswer
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Agent, User, Users, UserState
-from hermes.soul.extract import TextCompleter
+
+TextCompleter = Callable[[list[dict[str, str]]], Awaitable[str]]
+"""Asks a model and returns its text."""
 
 MIN_DAY_SHARE_LEFT = 0.5
 """The share of a day's tokens that the memory leaves for answers."""

@@ -31,8 +31,8 @@ from hermes.soul.fact_keys import (
 )
 from hermes.soul.forgetting import ForgetRequest, MemoryEraser, find_key
 from hermes.soul.recall import MAX_RECALLED_FACTS, Recall
-from hermes.soul.recall_terms import terms
 from hermes.soul.supersede import LearnedFact
+from hermes.soul.terms import terms
 
 VALUE_FORMS: Mapping[str, str] = {
     "diet": f"one of {', '.join(DIETS)}",

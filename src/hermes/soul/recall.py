@@ -18,8 +18,7 @@ import structlog
 from hermes.ports.errors import PortError
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates
 from hermes.ports.runtime import Transactions
-from hermes.soul.excerpt import excerpt
-from hermes.soul.recall_terms import terms
+from hermes.soul.terms import excerpt, terms
 
 log = structlog.get_logger()
 

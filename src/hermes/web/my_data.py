@@ -19,8 +19,16 @@ from starlette.types import Scope
 
 from hermes.ports.errors import NotFound, StaleHead, StoreUnavailable, UserErased
 from hermes.ports.users import ApiKey, User, UserChannel
-from hermes.soul.erasure import ErasureIncomplete
-from hermes.soul.my_data import MyDataStores, data_as_json, forget_fact, forget_memory, forget_user_at, limiting_account, my_data
+from hermes.soul.my_data import (
+    ErasureIncomplete,
+    MyDataStores,
+    data_as_json,
+    forget_fact,
+    forget_memory,
+    forget_user_at,
+    limiting_account,
+    my_data,
+)
 from hermes.turn import Platform
 from hermes.web.api_auth import ApiAuth
 from hermes.web.chat_page import VISITOR_COOKIE, WEB_ACCOUNT, is_cookie, own_page_only, visitor_id

@@ -15,7 +15,7 @@ from hermes.ports.users import Agent
 from hermes.router.speakers import label_message
 from hermes.soul import extract_answer, prompt_layers
 from hermes.soul.fact_keys import KEYS
-from hermes.soul.recall_terms import terms
+from hermes.soul.terms import terms
 from hermes.tools.concierge import concierge_tools
 from hermes.tools.registry import ToolReach
 from hermes.tools.vocabulary import LANGUAGES

@@ -1,6 +1,9 @@
 """A blocked event loop is noticed by somebody who is not on it. These tests really block it."""
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Mapping
@@ -93,3 +96,31 @@ async def test_nothing_is_left_running() -> None:
     await breathe()
     assert "hermes-loop-watch" not in {thread.name for thread in threading.enumerate()}
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "heartbeat"] == []
+
+
+# --- the garbage collector, which stops the loop too
+
+FROZEN_START = """
+    import gc, weakref
+    from hermes.ops.event_loop import collect_and_freeze
+
+    class Ring:
+        def __init__(self):
+            self.self = self
+
+    early, late = Ring(), None
+    left_over = weakref.ref(Ring())
+    collect_and_freeze()
+    assert left_over() is None, "what was garbage before is set aside with the rest"
+    assert gc.get_freeze_count() > 1000
+    assert not any(one is early for one in gc.get_objects())
+    late = weakref.ref(Ring())
+    gc.collect()
+    assert late() is None
+    print("ok")
+"""
+
+
+def test_a_later_collection_looks_only_at_what_came_later() -> None:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(FROZEN_START)], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("ok\n", "")

@@ -111,7 +111,7 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read_once(monkeypatch: pyt
         seen.append(text)
         return split_sentences(text)
 
-    monkeypatch.setattr("hermes.soul.statements.reader.split_sentences", noted)
+    monkeypatch.setattr("hermes.soul.extract_rules.split_sentences", noted)
     found = read_statements(f"I'm vegan. {'We had rain again. ' * 5_000}I'm allergic to nuts.")
     assert [(each.key, each.value) for each in found] == [("diet", "vegan"), ("allergies", "nuts")]
     assert sum(map(len, seen)) < 2_100

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
 from hermes.soul.fact_keys import FITNESS_KEYS, STRUCTURAL_KEYS, BadValue, Op, merge_values, normalize_value
-from hermes.soul.recall_terms import terms
-from hermes.soul.similarity import MAX_COMPARED_FACTS, canonical, comparable_facts, facts_with_terms, is_nearly_equal, is_same
 from hermes.soul.supersede import LearnedFact, facts_after, is_same_fact, plan_change
+from hermes.soul.terms import MAX_COMPARED_FACTS, canonical, comparable_facts, facts_with_terms, is_nearly_equal, is_same, terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

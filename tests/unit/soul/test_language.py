@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.soul.language import LANGUAGES, LanguagePreference, detect_language
-from hermes.soul.language.detect import MAX_READ_CHARS, detect_cached
-from hermes.soul.language.preference import weighted_letters
+from hermes.soul.language import LANGUAGES, MAX_READ_CHARS, LanguagePreference, detect_cached, detect_language, weighted_letters
 
 SENTENCES = {
     "en": "could you find me a quiet place for dinner tonight",

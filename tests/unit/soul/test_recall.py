@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Embedding, EmbeddingsUnavailable, Fact, FactOrigin, RecallCandidate, RecallCandidates
 from hermes.ports.runtime import Transaction
-from hermes.soul.excerpt import FIRST_CHARS, LAST_CHARS, excerpt
 from hermes.soul.recall import MAX_INLINE_ROWS, NOTHING_RECALLED, Recall, rank_facts, word_scores
-from hermes.soul.recall_terms import terms
+from hermes.soul.terms import FIRST_CHARS, LAST_CHARS, excerpt, terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

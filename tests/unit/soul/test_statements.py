@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes.soul.extract_rules import Statement, read_statements, same_item
+from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import LIST_KEYS, Op, split_items
-from hermes.soul.recall_terms import fold
+from hermes.soul.statements.same_item import same_item
+from hermes.soul.statements.sentences import Statement
+from hermes.soul.terms import fold
 
 FILES = Path(__file__).parent / "statements"
 OPS = {"=": Op.SET, "+": Op.ADD, "-": Op.REMOVE, "!": Op.FORGET}

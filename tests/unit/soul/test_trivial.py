@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.soul.language import LANGUAGES
-from hermes.soul.trivial import is_trivial
-from hermes.soul.trivial.trivial import phrase_books
+from hermes.soul.trivial import is_trivial, phrase_books
 
 TRIVIAL = {
     "en": [

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from hermes.soul.extract_rules import Statement, read_statements
+from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import KEYS, Op
 from hermes.soul.language import detect_language
+from hermes.soul.statements.sentences import Statement
 
 SAVE_TOOL, FORGET_TOOL = "save_preference", "forget_memory"
 NOTE_KEY = "note"

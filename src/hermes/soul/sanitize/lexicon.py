@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 
-from hermes.soul.sanitize.fold import fold
+from hermes.soul.sanitize.views import fold
 
 ALL_LANGUAGES = "any"
 """The pseudo-language of technical words that are the same in all languages."""

@@ -1,1 +1,1 @@
-"""Read without a model, in 16 languages, what a message says about its writer, corrects, or asks to forget."""
+"""The parts of extract_rules, and the words and patterns of its 16 languages."""

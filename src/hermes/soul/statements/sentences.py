@@ -1,16 +1,46 @@
-"""A message as the rules see it: sentence by sentence, folded, with each place of the folded text mapped to the text as written.
+"""A message as the rules see it: sentence by sentence, folded, with each place of the folded text mapped to the text as written; and the
+statements that are read from a sentence.
 
-Text in quotation marks is another person's, or only mentioned, so the rules do not see it; a quoted name is still a name."""
+Text in quotation marks is another person's, or only mentioned, so the rules do not see it; a quoted name is still a name. The keys that
+users state in few ways (language, goal, budget, party size, hours, days, time zone) are read here, with the patterns of `habits.toml`; the
+caller decides whether the writer means such a sentence (no question, supposition or report)."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
 
-from hermes.soul import recall_terms
+from hermes.soul import terms as soul_terms
+from hermes.soul.fact_keys import BadValue, Op, normalize_value
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something that a sentence says about its writer. A free fact has no key."""
+
+    key: str | None
+    value: str
+    op: Op
+    quote: str
+
+
+def make_statements(key: str, value: str, op: Op, quote: str) -> list[Statement]:
+    """A statement with the value in its one spelling; none if the key cannot hold the value."""
+    try:
+        return [Statement(key, normalize_value(key, value), op, quote)] if value else []
+    except BadValue:
+        return []
+
+
+def blank_out(plain: str, start: int, end: int) -> str:
+    """Replace a part of a sentence by commas, so that all other places stay."""
+    return plain[:start] + "," * (end - start) + plain[end:]
+
 
 QUOTED = "\u00a4"
 """Stands in the place of a quotation."""
@@ -99,10 +129,67 @@ def align_sentence(source: str, quotations: tuple[str, ...] = ()) -> Sentence:
 
 
 def fold(text: str) -> str:
-    """The text in one spelling: as `recall_terms.fold`, and with one form for letters that have several spellings."""
+    """The text in one spelling: as `soul_terms.fold`, and with one form for letters that have several spellings."""
     return "".join(map(fold_character, unicodedata.normalize("NFC", text)))
 
 
 @lru_cache(maxsize=1 << 13)
 def fold_character(character: str) -> str:
-    return recall_terms.fold(character).translate(SAME_LETTERS) if not character.isascii() or character == "`" else character.lower()
+    return soul_terms.fold(character).translate(SAME_LETTERS) if not character.isascii() or character == "`" else character.lower()
+
+
+# --- habits
+
+NEGATION_CHARS = 12
+"""Characters before a statement that are searched for a negation."""
+KEYS_AS_WRITTEN = frozenset({"timezone"})
+"""Keys whose values keep the user's spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class HabitPattern:
+    """One way to state a value. If `value` is None, the first group of the pattern is the value."""
+
+    key: str
+    value: str | None
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HabitPatterns:
+    patterns: tuple[HabitPattern, ...]
+    negated: re.Pattern[str]
+
+
+def find_habits(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
+    """Where a key is stated, the key, and its value; for each key the first statement."""
+    habits, seen = load_habits(), set[str]()
+    for habit in habits.patterns:
+        found = None if habit.key in seen else habit.regex.search(sentence.plain)
+        if found is None or (
+            habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - NEGATION_CHARS) : found.end()])
+        ):
+            continue
+        seen.add(habit.key)
+        if habit.value is not None:
+            yield found.start(), habit.key, habit.value
+        else:
+            place = next(number for number, group in enumerate(found.groups(), 1) if group)
+            span = found.start(place), found.end(place)
+            yield found.start(), habit.key, sentence.words(*span) if habit.key in KEYS_AS_WRITTEN else found[place]
+
+
+@cache
+def load_habits() -> HabitPatterns:
+    data = tomllib.loads((resources.files(__package__) / "habits.toml").read_text(encoding="utf-8"))
+    patterns = [
+        HabitPattern(rule["key"], value, any_of(rule["after"], f".{{0,20}}?(?:{'|'.join(patterns)})"))
+        for rule in data["words"]
+        for value, patterns in rule["values"].items()
+    ]
+    patterns += [HabitPattern(rule["key"], None, any_of(rule["patterns"])) for rule in data["numbers"]]
+    return HabitPatterns(tuple(patterns), any_of(data["negated"]))
+
+
+def any_of(patterns: Sequence[str], then: str = "") -> re.Pattern[str]:
+    return re.compile(f"(?:{'|'.join(patterns)}){then}")

@@ -1,4 +1,8 @@
-"""Whether a message is trivial: all of its words must be in the phrase book of one language."""
+"""Tell trivial messages: greetings, thanks, agreement, farewells, laughter and single emoji, in sixteen languages. All words of such a
+message are in the phrase book of one language, `trivial.toml`.
+
+Hermes recalls nothing for them and learns nothing from them. A message that is wrongly taken as trivial gets a worse answer; a trivial
+message that is not recognised costs an embedding. So a digit, a question mark or one unknown word makes a message not trivial."""
 
 # ruff: noqa: RUF001  # laughter in sixteen languages
 
@@ -11,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 
-from hermes.soul.sanitize.fold import fold
+from hermes.soul.sanitize.views import fold
 
 MAX_CHARS = 80
 """A longer message is not trivial."""
@@ -131,7 +135,7 @@ class PhraseBook:
 @cache
 def phrase_books() -> dict[str, PhraseBook]:
     """A phrase book for each language. The first call reads the file."""
-    tables = tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads((resources.files(__package__) / "trivial.toml").read_text(encoding="utf-8"))
     return {language: make_phrase_book(table, tables["en"]) for language, table in tables.items()}
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from hermes import CallRecord, MessageGraph
-from hermes.demo import SCENES, play_tour
+from hermes.cli.tour import SCENES, play_tour
 from hermes.terminal import graph_tree, one_line
 from tests.unit.graph.sessions import rich_session
 

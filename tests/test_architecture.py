@@ -22,7 +22,7 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("trajectories",),
     ("",),  # hermes/__init__.py, the door: it shows the library, so it comes right after it
-    ("turn", "tasks"),
+    ("turn", "graphemes", "tasks"),
     ("ports",),
     ("router",),
     ("soul", "gateway", "tools", "delivery"),

@@ -5,6 +5,7 @@ The map, in reading order: a room imports only rooms above it.
     graph          the message graph: edited like a list, keeps what every model saw (standard library only)
     trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
     turn           what flows through the router: a message in, an answer out
+    graphemes      characters as a reader counts them
     tasks          ends asyncio tasks, also where a cancellation gets lost
     ports          what Hermes needs from stores, models and platforms, as Protocols
     router         how a message is taken in, its ten steps, and how the answer leaves

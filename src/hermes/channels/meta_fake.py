@@ -1,4 +1,6 @@
-"""Meta's webhooks: signed over their raw bytes, retried for more than a day, and without a guaranteed order.
+"""What the fakes of WhatsApp and Instagram have in common, because both are Meta's: the shape of errors, and webhooks.
+
+Meta's webhooks are signed over their raw bytes, retried for more than a day, and without a guaranteed order.
 
 Without any disorder, Meta posts the events of one conversation one after the other, each as a webhook of its own. Unlike Telegram's, a
 failed webhook blocks no other: Meta retries it at once, then after 1, 2, 4 … minutes up to an hour, until it gives up. Later webhooks
@@ -27,7 +29,7 @@ from hermes.testing.platforms.world import SeededRandom
 
 
 class FakeMetaError(NamedTuple):
-    """The error that Meta sends for a code."""
+    """The error that Meta sends for a code. The code says what happened, the HTTP status says much less."""
 
     status: int
     title: str

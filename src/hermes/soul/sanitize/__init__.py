@@ -7,7 +7,6 @@ clauses    finds where the concepts of one clause stand
 lexicon    maps words to concepts; words/ holds the words, a file for each language
 views      the texts that one text may stand for: decoded, folded, without spaces, reversed
 fold       folds all ways to write a letter into one
-graphemes  counts characters as a reader does
 markers    finds the marks that chat templates put between messages
 
 It is hygiene, not a proof: an attacker with new words gets through. So text that passes still enters a prompt only as marked data."""

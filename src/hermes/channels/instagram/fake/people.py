@@ -1,4 +1,6 @@
-"""Instagram's people. Their ids are scoped: the same person has another id at another account."""
+"""Instagram's people, the state of the account that they write to, and the payloads of its webhooks.
+
+Ids of people are scoped: the same person has another id at another account."""
 
 from __future__ import annotations
 

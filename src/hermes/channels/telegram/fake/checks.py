@@ -1,5 +1,7 @@
-"""Check Telegram's entities: ranges of a text, in UTF-16 code units. The fake refuses what the Bot API refuses, and what the Bot API would
-silently drop."""
+"""Check a call to the Bot API: its method and parameters, the entities of its text, its buttons and other options.
+
+The fake refuses what the Bot API refuses, and what the Bot API would silently drop or ignore: a parameter that a method does not have, so
+that a misspelt name is noticed, and entities that cross. Entities are ranges of a text, in UTF-16 code units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Telegram's people and groups, and the updates that their actions send to the bot."""
+"""Telegram's chats with their messages and files, people and groups, and the updates that their actions send to the bot.
+
+Message ids begin at 1 in every chat. The bot finds a file by its id, and fetches it from a link that holds the token and expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the body of `POST …/messages`. Refuses every field that the fake does not know."""
+"""Check the body of `POST …/messages`, and WhatsApp's errors by code. Refuses every field that the fake does not know."""
 
 from __future__ import annotations
 

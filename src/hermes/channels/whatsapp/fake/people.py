@@ -1,4 +1,7 @@
-"""WhatsApp's people: with a number, or with a user name and a user id only."""
+"""WhatsApp's people, with a number or with a user name and a user id only; the state of a number that they write to, its files, and the
+payloads of its webhooks.
+
+A caller asks for a file by its id, and fetches it from a link that lives five minutes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.file_references import FileReference, reference_of
+from hermes.channels.webhook_values import FileReference, reference_of
 from hermes.ports.channels import Media
 from hermes.turn import Platform
 

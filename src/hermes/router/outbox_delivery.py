@@ -68,9 +68,6 @@ class OutboxDelivery:
             sender = self.senders[message.platform]
             result = await sender.send(message)
             async with self.transactions.begin() as tx:
-                if result.moved_to is not None:
-                    where = (message.account, message.platform, message.channel_id, result.moved_to)
-                    await self.outbox.tracking.move(tx, *where)
                 state = await self.outbox.settle(tx, message, result)
                 if state is not None:
                     await sender.note(tx, message, result, state)

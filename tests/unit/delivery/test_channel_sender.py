@@ -18,9 +18,7 @@ from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, 
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import ChannelName, DeliveryResult, OutboxMessage, OutboxState
 from hermes.router.outbox_delivery import OutboxDelivery
-from hermes.testing.memory.breakers import MemoryBreakers
-from hermes.testing.memory.credits import MemoryCredits
-from hermes.testing.memory.turn_records import MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.testing.memory import MemoryAnswerSignals, MemoryBreakers, MemoryCredits, MemoryJournal, MemoryOutbox, MemoryTransactions
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel, TemplateChannel
 from tests.flows.directory import Directory
@@ -89,7 +87,7 @@ class House:
             channels=Directory([self.channel]),
             post=self,
             breakers=self.breakers,
-            settlement=SettlementWriter(self.credits, cast("Any", self.journal), self),
+            settlement=SettlementWriter(self.credits, self.journal, self),
             alerts=self,
             meter=self,
             clock=self.clock,
@@ -372,7 +370,7 @@ def test_a_text_that_rendering_leaves_nothing_of_is_sent_as_it_is() -> None:
 
 async def test_the_courier_brings_an_answer_and_the_books_say_so() -> None:
     house, outbox, claim = House(), MemoryOutbox(), new_claim()
-    courier = OutboxDelivery(MemoryTransactions(), cast("Any", outbox), cast("Any", None), {Platform.TELEGRAM: house.dispatch})
+    courier = OutboxDelivery(MemoryTransactions(), outbox, MemoryAnswerSignals(), {Platform.TELEGRAM: house.dispatch})
     await courier.hand_over(claim, await courier.put_answer(None, claim, ["one\n\ntwo"]))
     assert [body["text"] for _, body in house.calls] == ["one", "two"]
     assert [type_ for type_, _ in house.journal.notes] == ["response_delivered"] * 2

@@ -82,10 +82,10 @@ class House:
             **parts,
             transactions=MemoryTransactions(),
             people=self.people,
-            sessions=cast("Any", MemorySessions(self.graphs)),
+            sessions=MemorySessions(self.graphs),
             graphs=self.graphs,
             work=self.work,
-            outbox_delivery=OutboxDelivery(MemoryTransactions(), cast("Any", self.outbox), anything, senders={Platform.TELEGRAM: anything}),
+            outbox_delivery=OutboxDelivery(MemoryTransactions(), self.outbox, anything, senders={Platform.TELEGRAM: anything}),
             languages=Steady(),
             scan=lambda text: "an order" if self.trips in text else None,
         )

@@ -1,13 +1,56 @@
-"""The job queue and the leases of chores in memory. Tests read the deferred jobs."""
+"""What a running Hermes stands on, in memory: transactions, the clock, alerts, meters, the job queue, and the leases of chores."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from uuid import UUID
 
 from hermes.ports.runtime import ChoreLease, Transaction
+
+
+class MemoryTransactions:
+    """The port Transactions, without any effect: nothing is rolled back."""
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        yield self
+
+    once = begin
+
+
+class WallClock:
+    """The port Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class MemoryAlerts:
+    """The port Alerts: keeps them."""
+
+    alerts: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    def alert(self, event: str, **facts: object) -> None:
+        self.alerts.append((event, facts))
+
+
+@dataclass(slots=True)
+class MemoryTurnMeter:
+    """The port TurnMeter."""
+
+    steps: list[str] = field(default_factory=list)
+    turns: list[tuple[str, str]] = field(default_factory=list)
+
+    def count_step(self, step: str, _: float) -> None:
+        self.steps.append(step)
+
+    def count_turn(self, outcome: str, intent: str) -> None:
+        self.turns.append((outcome, intent))
 
 
 @dataclass(slots=True)

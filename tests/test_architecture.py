@@ -22,25 +22,26 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("trajectories",),
     ("",),  # hermes/__init__.py, the door: it shows the library, so it comes right after it
-    ("turn", "tasks", "http_client"),
+    ("turn", "graphemes", "tasks", "http_client"),
     ("ports",),
     ("router",),
     ("soul", "gateway", "tools", "delivery"),
+    ("testing",),  # what the fakes beside the channels are built on
     ("channels", "backends", "stores"),
-    ("testing",),
     ("ops",),
     ("console",),
     ("config",),
     ("app",),
     ("web",),
     ("terminal",),
-    ("demo",),
     ("cli",),
     ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(READING_ORDER) for room in rooms}
 LIBRARY = {"graph", "trajectories"}
 ADAPTERS = {"channels", "backends", "stores"}
+FAKES = "hermes.channels.fakes"
+"""All fake platforms at one server. They stand beside their channels, and implement no port."""
 
 IMPORT_LIMIT = 1.2
 """How many times as long as `asyncio`, which everybody who talks to models imports anyway. It takes about 40 ms."""
@@ -112,7 +113,26 @@ def adapters_outside_the_composition_root(sources: Sources) -> list[str]:
         if is_within(found.target, "hermes")
         and room_of(found.target) in ADAPTERS
         and room_of(found.importer) not in {"app", room_of(found.target)}
+        and found.target != FAKES
     ]
+
+
+def fakes_that_use_what_they_check(sources: Sources) -> list[str]:
+    """A fake platform that shared code with its channel would repeat its mistakes, and prove nothing."""
+    return [
+        f"{found.where}: a fake imports {found.target}"
+        for found in imports(sources)
+        if is_fake(found.importer)
+        and is_within(found.target, "hermes")
+        and not is_fake(found.target)
+        and room_of(found.target) not in {"testing", "tasks"}
+    ]
+
+
+def is_fake(module: str) -> bool:
+    """Whether a module is part of a fake platform: channels/fakes, channels/meta_fake, channels/telegram/fake/…"""
+    parts = module.split(".")
+    return parts[1:2] == ["channels"] and (parts[-1] in {"fakes", "meta_fake"} or "fake" in parts)
 
 
 def hidden_imports(sources: Sources) -> list[str]:
@@ -240,6 +260,11 @@ def test_only_the_composition_root_imports_adapters(hermes: Sources) -> None:
     assert adapters_outside_the_composition_root(hermes) == []
 
 
+def test_the_fakes_use_nothing_of_what_they_check(hermes: Sources) -> None:
+    assert any(is_fake(module_of(path)) for path in hermes)
+    assert fakes_that_use_what_they_check(hermes) == []
+
+
 def test_no_import_hides_in_a_function(hermes: Sources) -> None:
     assert hidden_imports(hermes) == []
 
@@ -337,10 +362,26 @@ def test_finds_adapters_outside_the_composition_root() -> None:
         "hermes/stores/postgres.py": "from hermes.stores.sql import load",
         "hermes/backends/ollama.py": "from hermes.stores.sql import load",
         "hermes/web.py": "from hermes.channels import telegram",
+        "hermes/cli.py": "from hermes.channels.fakes import open_platforms",
+        "hermes/channels/fakes.py": "",
     }
     assert adapters_outside_the_composition_root(bad) == [
         "hermes/backends/ollama.py:1: backends imports the adapter hermes.stores.sql",
         "hermes/web.py:1: web imports the adapter hermes.channels",
+    ]
+
+
+def test_finds_fakes_that_use_what_they_check() -> None:
+    bad = {
+        "hermes/channels/fakes.py": "from hermes.channels.telegram.fake import X\nfrom hermes.channels.telegram.channel import read",
+        "hermes/channels/meta_fake.py": "import aiohttp\nfrom hermes.channels.meta import check_signature",
+        "hermes/channels/telegram/channel.py": "from hermes.ports.channels import Channel",
+        "hermes/channels/telegram/fake/people.py": "from hermes.testing.platforms import FakePerson\nfrom hermes.turn import Platform",
+    }
+    assert fakes_that_use_what_they_check(bad) == [
+        "hermes/channels/fakes.py:2: a fake imports hermes.channels.telegram.channel",
+        "hermes/channels/meta_fake.py:2: a fake imports hermes.channels.meta",
+        "hermes/channels/telegram/fake/people.py:2: a fake imports hermes.turn",
     ]
 
 

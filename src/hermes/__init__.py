@@ -5,6 +5,7 @@ The map, in reading order: a room imports only rooms above it.
     graph          the message graph: edited like a list, keeps what every model saw (standard library only)
     trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
     turn           what flows through the router: a message in, an answer out
+    graphemes      characters as a reader counts them
     tasks          ends asyncio tasks, also where a cancellation gets lost
     http_client    sends HTTP requests: each once, and with errors that hold no secret
     ports          what Hermes needs from stores, models and platforms, as Protocols
@@ -13,16 +14,15 @@ The map, in reading order: a room imports only rooms above it.
     gateway        every model call: who may call, which backend answers, what it costs
     tools          what a model may do: registry, executor, gate, the concierge's tools, MCP servers
     delivery       how an answer reaches its platform: tries, breaker, receipts, dead letters
-    channels       each platform's format: WhatsApp, Telegram, Instagram
+    testing        for users' own tests: stores and a router in memory, a scripted model, what fake platforms share
+    channels       each platform's format: WhatsApp, Telegram, Instagram; each with a strict fake of the platform
     backends       each model vendor's API, and models on this machine
     stores         the ports on PostgreSQL and Redis, and both servers as Python wheels
-    testing        stores and a router in memory, for users' own tests
     ops            logs, metrics, alerts, the event loop's heartbeat
     config         settings, read once from hermes.toml and HERMES_* variables
     app            the composition root: which adapter implements which port
     web            the HTTP server: the API, webhooks, the chat page, health and metrics
     terminal       a message graph, drawn in the terminal
-    demo           the guided tour, and strict fakes of the platforms
     cli            the command `hermes`
 
 Importing this package does nothing but define names: no file, network or environment is touched."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
-from hermes.demo.platforms import FakePlatforms, open_platforms
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from tests.browser.browser import Page, installed, started, tab
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from hermes.ports.outbox import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
 from hermes.stores.redis.breakers import RedisBreakers
-from hermes.testing.memory.breakers import MemoryBreakers
+from hermes.testing.memory import MemoryBreakers
 from hermes.turn import Platform
 
 BOT = ChannelName(Platform.TELEGRAM, "bali")

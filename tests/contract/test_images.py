@@ -19,13 +19,13 @@ from hermes.stores.postgres.concierge_records import (
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
-from hermes.testing.memory import RouterHarness
+from hermes.testing import RouterHarness, ScriptedModel, call_tool
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
-from tests.unit.tools.images.model import Knows, OneAddress, Says, call
+from tests.unit.tools.images.model import OneAddress
 from tests.unit.tools.people import MemoryNotebook, somebody
 
 ADDRESS = "https://example.com/x.png"
@@ -50,14 +50,14 @@ async def tools(database: Database, keyring: Keyring) -> Toolbox:
 
 
 def house(tools: Toolbox, user: User, *answers: Any) -> RouterHarness:
-    made = RouterHarness(models=Says([*answers]), souls=Knows(), tools=tools, images=MessageImages(web=OneAddress(), scan=scan), user=user)
+    made = RouterHarness(models=ScriptedModel([*answers]), tools=tools, images=MessageImages(web=OneAddress(), scan=scan), user=user)
     made.credits.available[user.id] = 3
     return made
 
 
 def brought(made: RouterHarness) -> str:
     """What the tool brought, as the model was told it."""
-    result = cast("Says", made.models).asked[-1].messages[-1]
+    result = cast("ScriptedModel", made.models).requests[-1].messages[-1]
     assert result["role"] == "tool"
     return str(result["content"])
 
@@ -70,7 +70,7 @@ async def test_a_plate_is_weighed_against_the_food_table_and_kept_in_the_diary(t
         {"food": "lontong sayur", "grams": 90, "kcal": 110},
         {"food": "moon dust"},
     ]
-    made = house(tools, user, call("calorie_scan", items=plate), "About 600 kcal.")
+    made = house(tools, user, call_tool("calorie_scan", items=plate), "About 600 kcal.")
     claim = made.claim("berapa kalori makan siangku?", media_url=ADDRESS)
     assert (await handle_message(claim, made.services)).text == "About 600 kcal."
     assert brought(made) == (
@@ -83,7 +83,7 @@ async def test_a_plate_is_weighed_against_the_food_table_and_kept_in_the_diary(t
     # The same turn again, as after a crash: one meal.
     made.journal.requests.clear()
     made.journal.results.clear()
-    made.models = Says([call("calorie_scan", items=plate), "About 600 kcal."])
+    made.models = ScriptedModel([call_tool("calorie_scan", items=plate), "About 600 kcal."])
     made.graphs.graphs.clear()
     made.sessions.sessions.clear()
     await handle_message(claim, made.services)
@@ -96,14 +96,14 @@ async def summary(tools: Toolbox, made: RouterHarness) -> str:
 
 
 async def test_a_picture_without_food_is_said_to_have_none_and_nothing_is_kept(tools: Toolbox, user: User) -> None:
-    made = house(tools, user, call("calorie_scan", items=[]), "I see no food there.")
+    made = house(tools, user, call_tool("calorie_scan", items=[]), "I see no food there.")
     await handle_message(made.claim("how many calories?", media_url=ADDRESS), made.services)
     assert brought(made) == "Error: items is empty; name at least one food, or tell the user that none is to be seen"
     assert await summary(tools, made) == "The diary is empty for that time."
 
 
 async def test_a_mere_question_is_answered_and_not_kept(tools: Toolbox, user: User) -> None:
-    made = house(tools, user, call("calorie_scan", items=["croissant"], log=False), "244 kcal.")
+    made = house(tools, user, call_tool("calorie_scan", items=["croissant"], log=False), "244 kcal.")
     await handle_message(made.claim("what would the calories be?", media_url=ADDRESS), made.services)
     assert brought(made).endswith("Not kept in the diary.")
     assert await summary(tools, made) == "The diary is empty for that time."
@@ -164,7 +164,7 @@ TOKO = "Toko Kulit Everyday Tote [toko-kulit-everyday-tote]: USD 95"
     ],
 )
 async def test_what_is_seen_is_looked_up_in_the_catalogue(tools: Toolbox, user: User, seen: dict[str, Any], lines: list[str]) -> None:
-    made = house(tools, user, call("dupe_search", **seen), "Here is one.")
+    made = house(tools, user, call_tool("dupe_search", **seen), "Here is one.")
     await handle_message(made.claim("any dupes for this?", media_url=ADDRESS), made.services)
     found = brought(made).splitlines()
     assert [line[: len(start)] for line, start in zip(found, lines, strict=False)] == lines

@@ -37,7 +37,7 @@ from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.seal import MasterKeys
-from hermes.testing.memory.breakers import MemoryBreakers
+from hermes.testing.memory import MemoryBreakers
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel
 from tests.flows.directory import Directory

@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
-from hermes.demo.platforms import FakePerson, FakePlatforms, open_platforms
-from hermes.demo.platforms import FakePlatform as Fake
 from hermes.ports.channels import Channel, InboundEvent, InboundMessage, Webhook
+from hermes.testing.platforms import FakePerson
+from hermes.testing.platforms import FakePlatform as Fake
 from tests.flows.directory import Directory
-from tests.unit.demo.platforms.receiver import Receiver, receiving
+from tests.unit.channels.fakes.receiver import Receiver, receiving
 
 NAMES = ("telegram", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page")
 

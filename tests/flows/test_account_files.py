@@ -10,9 +10,9 @@ from hermes.channels.media import AccountFiles
 from hermes.channels.platform_client import open_platform_client
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
-from hermes.demo.platforms import Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, sample_picture
 from hermes.ports.channels import Channel
 from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable
+from hermes.testing.platforms import Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, sample_picture
 from tests.flows.directory import Directory
 from tests.flows.phones import Phones, open_phones
 from tests.unit.tools.images.model import OneAddress

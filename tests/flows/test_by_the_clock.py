@@ -20,13 +20,13 @@ from redis.asyncio import Redis
 
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.ops.metrics import LogAlerts, Metrics
-from hermes.ports.backends import Completion, ModelRequest, Usage
+from hermes.ports.backends import ModelRequest
 from hermes.ports.concierge import Product
 from hermes.ports.credits import BudgetUsage
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import DreamDepth, Embedding, Fact, FactOrigin
-from hermes.ports.models import Answer, Caller, CallSource
+from hermes.ports.models import CallSource
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import GraphEntry
@@ -59,6 +59,7 @@ from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.caches import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
+from hermes.testing import ScriptedModel
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.directory import Directory
 
@@ -93,20 +94,6 @@ class Post:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
         return DeliveryResult(state=OutboxState.SENT)
-
-
-@dataclass
-class Says:
-    """Models that say what they are told to."""
-
-    answer: str
-    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
-
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
-        self.asked.append((ask, caller))
-        message = {"role": "assistant", "content": self.answer}
-        completion = Completion(message=message, finish_reason="stop", usage=Usage(), model="m-1", request_digest="")
-        return Answer(uuid4(), completion, "anthropic", "m", 0, {}, (), 0)
 
 
 class Plenty:
@@ -184,7 +171,7 @@ class House:
             fails_with=NO_ANSWER_ERRORS,
         )
 
-    def memory_model(self, models: Says) -> MemoryModel:
+    def memory_model(self, models: ScriptedModel) -> MemoryModel:
         return MemoryModel(
             models=models,
             budgets=cast("Any", Plenty()),
@@ -194,7 +181,7 @@ class House:
             tier=lambda _: Plenty(),
         )
 
-    def learn_job(self, models: Says | None = None, transactions: Transactions | None = None) -> LearnJob:
+    def learn_job(self, models: ScriptedModel | None = None, transactions: Transactions | None = None) -> LearnJob:
         return LearnJob(
             transactions=transactions or self.database,
             inbox=self.inbox,
@@ -222,7 +209,7 @@ class House:
             scan=scan,
         )
 
-    def nights(self, models: Says | None = None) -> DreamJob:
+    def nights(self, models: ScriptedModel | None = None) -> DreamJob:
         dreamer = Dreamer(
             transactions=self.database,
             memories=self.memories,
@@ -338,11 +325,11 @@ async def test_a_message_is_learnt_from_after_its_turn(house: House) -> None:
 async def test_a_model_reads_what_rules_do_not_and_the_call_is_the_users_own(house: House) -> None:
     text = "My daughter Ana plays the cello"
     said = {"facts": [{"key": None, "value": "my daughter Ana plays the cello", "quote": text}]}
-    claim, models = await house.hear(text), Says(json.dumps(said))
+    claim, models = await house.hear(text), ScriptedModel([json.dumps(said)])
     await house.answer(claim)
     await house.learn_job(models).remember(claim.turn_id)
     assert [fact.text for fact in await house.facts(claim.user_id)] == ["my daughter Ana plays the cello"]
-    [(_, caller)] = models.asked
+    [caller] = models.callers
     assert (caller.user_id, caller.account, caller.source, caller.turn_id) == (claim.user_id, "bali", CallSource.MEMORY, claim.turn_id)
 
 
@@ -400,13 +387,12 @@ async def test_somebody_who_is_deleted_while_a_model_reads_ends_quietly(house: H
     claim = await house.hear("I'm vegan")
     await house.answer(claim)
 
-    class Slow(Says):
-        async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
-            async with house.database.begin() as tx:
-                await house.people.forget(tx, claim.user_id)
-            return await super().complete(ask, caller)
+    async def forget_and_answer(_: ModelRequest) -> str:
+        async with house.database.begin() as tx:
+            await house.people.forget(tx, claim.user_id)
+        return '{"facts": []}'
 
-    await house.learn_job(Slow('{"facts": []}')).remember(claim.turn_id)
+    await house.learn_job(ScriptedModel(forget_and_answer)).remember(claim.turn_id)
     assert await house.rows("select from user_memory") == []
 
 
@@ -630,9 +616,10 @@ async def test_a_dream_is_dreamt_once_in_its_period_however_many_tick(house: Hou
 
 async def test_deep_dreams_ask_a_model_in_the_name_of_each_user(house: House) -> None:
     users = {await learn(house, str(number), *SURFS) for number in range(2)}
-    models = Says(json.dumps({"insights": [{"text": "They surf at dawn with a blue board.", "evidence": [1, 2]}]}))
+    insights = [{"text": "They surf at dawn with a blue board.", "evidence": [1, 2]}]
+    models = ScriptedModel(lambda _: json.dumps({"insights": insights}))
     assert await house.nights(models).dream(DreamDepth.DEEP, now=NOON) == 2
-    assert {(caller.user_id, caller.account, caller.source) for _, caller in models.asked} == {
+    assert {(caller.user_id, caller.account, caller.source) for caller in models.callers} == {
         (user, "bali", CallSource.MEMORY) for user in users
     }
     for user in users:

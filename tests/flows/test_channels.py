@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import structlog
 
+from hermes.channels.fakes import FakeInstagram, FakePlatforms, FakeWhatsApp, open_platforms
+from hermes.channels.telegram.fake.people import TelegramPerson
 from hermes.config import InboxSettings, MemorySettings
-from hermes.demo.platforms import Disorder, FakeInstagram, FakePlatforms, FakeWhatsApp, open_platforms
-from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channels import ChannelAccount, SendOutcome
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import connection_of
+from hermes.testing.platforms import Disorder
 from hermes.turn import Platform
 from tests.flows.service import Service, running, stopped
 

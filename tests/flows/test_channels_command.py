@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.demo.platforms import FakePlatforms, open_platforms
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.stores.seal import new_master_key
 
 

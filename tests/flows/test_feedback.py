@@ -10,9 +10,8 @@ from uuid import UUID
 import pytest
 
 from hermes.app.session_source import SessionSource
+from hermes.channels.fakes import open_platforms, webhook_url
 from hermes.channels.telegram import ALLOWED_UPDATES
-from hermes.demo.platforms import FakePerson, open_platforms, webhook_url
-from hermes.demo.platforms import FakePlatform as Fake
 from hermes.graph import MessageGraph
 from hermes.ports.channels import ChannelAccount, Reaction, Webhook
 from hermes.ports.runtime import Transaction
@@ -20,6 +19,8 @@ from hermes.ports.sessions import GraphEntry, SessionQuery
 from hermes.router.feedback import MAX_TRIES, Feedback
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.testing.platforms import FakePerson
+from hermes.testing.platforms import FakePlatform as Fake
 from hermes.trajectories.source import ExportSession
 from hermes.turn import Platform
 from tests.flows.service import Service, running

@@ -16,14 +16,15 @@ from yarl import URL
 
 from hermes.app import Hermes, open_hermes
 from hermes.backends.image_fetch import PublicImageFetcher
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
-from hermes.demo.platforms import FakePerson, FakePlatforms, open_platforms, sample_picture
 from hermes.ports.backends import ModelRequest
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.models import Answer, Caller
 from hermes.ports.tools import FetchedMedia, ImageUnreadable, MediaFetcher, PlatformFiles
 from hermes.router.replies import ReplyKind, reply
+from hermes.testing.platforms import FakePerson, sample_picture
 from hermes.turn import Platform
 from hermes.web.server import serve_until_cancelled
 from tests.flows.directory import Directory

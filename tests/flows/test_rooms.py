@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.config import InboxSettings
-from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser

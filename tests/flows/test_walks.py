@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph
+from hermes.channels.fakes import open_platforms
 from hermes.cli import build_app
 from hermes.config import MemorySettings
-from hermes.demo.platforms import open_platforms
 from tests.flows.service import running
 from tests.flows.test_channels import Town, at_360dialog
 from tests.flows.test_completions import open_house

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.channels.text.graphemes import is_boundary
+from hermes.graphemes import find_boundaries
 
 pytestmark = pytest.mark.readers
 
@@ -20,4 +20,4 @@ SIGNS = st.one_of(st.integers(first, behind - 1).map(chr) for first, behind in S
 def test_what_regex_takes_for_one_is_never_cut(text: str) -> None:
     regex = pytest.importorskip("regex", reason="needs regex: pip install regex")
     ends = {0, *(found.end() for found in regex.finditer(r"\X", text))}
-    assert {place for place in range(len(text) + 1) if is_boundary(text, place)} <= ends
+    assert set(find_boundaries(text)) <= ends

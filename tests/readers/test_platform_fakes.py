@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs aiohttp: pip install aiohttp")
 
-from hermes.demo.platforms import FakePlatforms, TelegramPerson, open_platforms, sample_picture
+from hermes.channels.fakes import FakePlatforms, TelegramPerson, open_platforms
+from hermes.testing.platforms import sample_picture
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 

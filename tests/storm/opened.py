@@ -21,11 +21,11 @@ import aiohttp
 import psycopg
 
 from hermes.app import open_hermes
+from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.config import load
-from hermes.demo.platforms import FakePlatform as Fake
-from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channels import ChannelAccount
 from hermes.stores.seal import new_master_key
+from hermes.testing.platforms import FakePlatform as Fake
 from hermes.turn import Platform
 from tests.storm.machines import ROOT, Machine, Servers
 from tests.storm.people import ACCOUNT, Client, Phone, Program, Somebody, Visitor

@@ -15,8 +15,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import aiohttp
 
-from hermes.demo.platforms import FakePerson
-from hermes.demo.platforms import FakePlatform as Fake
+from hermes.testing.platforms import FakePerson
+from hermes.testing.platforms import FakePlatform as Fake
 from hermes.web.chat_page import VISITOR_COOKIE, visitor_id
 from tests.storm.history import Received
 from tests.storm.weather import Message, Talker

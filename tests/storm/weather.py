@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle
 
-from hermes.demo.platforms import Disorder, FailLaterFault, Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, SlowFault
+from hermes.testing.platforms import Disorder, FailLaterFault, Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, SlowFault
 
 WORKERS = 2
 SENT_TO = ("telegram", "polled", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page")

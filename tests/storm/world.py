@@ -20,11 +20,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes.demo.platforms import FakeInstagram, InstagramPerson, WebhookAttempt
-from hermes.demo.platforms import FakePlatform as Fake
+from hermes.channels.fakes import FakeInstagram, InstagramPerson
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys
+from hermes.testing.platforms import FakePlatform as Fake
+from hermes.testing.platforms import WebhookAttempt
 from tests.storm.books import OWN_WORDS, POOR_WORDS, RAW_WORDS, Reader
 from tests.storm.checker import ANY_MARK, Violation
 from tests.storm.history import History, Sent

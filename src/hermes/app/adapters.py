@@ -17,7 +17,7 @@ from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
-from hermes.ports.outbox import Breakers, Outbox
+from hermes.ports.outbox import Breakers
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
@@ -62,7 +62,8 @@ class Adapters:
     graphs: Graphs
     histories: Histories
     journal: Journal
-    outbox: Outbox
+    outbox: PostgresOutbox
+    """With its dead letters and what platforms report about its messages, beside the port Outbox."""
     interactions: Interactions
     api_keys: ApiKeys
     idempotency_keys: IdempotencyKeys

@@ -1,10 +1,11 @@
 """Channels: the wire format of each platform, as pure codecs of the port Channel. A codec sends, stores and logs nothing.
 
+webhook_values         secrets, JSON from outside read without an error, references to files that users sent
 text/                  a model's Markdown as text for a phone; knows no platform
 telegram/              Telegram's Bot API
-meta                   what WhatsApp and Instagram have in common, and how JSON from outside is read without an error
+meta                   what WhatsApp and Instagram have in common
 whatsapp/  instagram/  Meta's two platforms
 platform_client        sends the requests of all channels
-file_references        files that users sent, named by platform, account and file id
-media                  fetches those files when they are needed
+media                  fetches files that users sent, when they are needed
+fakes                  strict fakes of all platforms at one server, for tests; meta_fake and */fake hold the fakes
 """

@@ -14,8 +14,8 @@ import asyncio
 from dataclasses import dataclass
 
 from hermes.channels import telegram, whatsapp
-from hermes.channels.file_references import FileReference
 from hermes.channels.telegram import TelegramChannel
+from hermes.channels.webhook_values import FileReference
 from hermes.channels.whatsapp import WhatsAppChannel
 from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.tools import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles

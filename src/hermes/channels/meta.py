@@ -1,8 +1,7 @@
-"""What WhatsApp and Instagram have in common: check a webhook, read its JSON, classify a response. Pure.
+"""What WhatsApp and Instagram have in common: check a webhook, classify a response. Pure.
 
     check_signature    X-Hub-Signature-256 over the raw bytes; several secrets may be valid at once
     answer_challenge   proves to Meta that Hermes owns the webhook's URL
-    parse_object …     reads JSON from outside: a value of the wrong type counts as absent. Never raises
     classify           by HTTP 429, `error_subcode`, `error.code`, `is_transient` or HTTP 5xx, the error's text, at last other HTTP statuses
 
 The HTTP status says little: Meta reports rate limits as 400, 403 or 429, and 360dialog its own limits as a 400 with a text. One table holds
@@ -11,18 +10,14 @@ the codes of both platforms, because no code means two things."""
 from __future__ import annotations
 
 import hmac
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from hermes.channels.webhook_values import as_int, as_object, as_text, check_secret, header_bytes, objects_in, parse_object
 from hermes.ports.channels import (
-    Ignored,
-    InboundEvent,
-    InboundMessage,
     PlatformResponse,
     SendOutcome,
     SendResult,
@@ -38,15 +33,8 @@ GRAPH_API_VERSION = "v23.0"
 
 def check_signature(webhook: Webhook, app_secrets: Sequence[str]) -> None:
     """Raise WebhookNotAuthentic unless Meta signed exactly these bytes with one of the secrets."""
-    signatures = [f"sha256={hmac.new(_bytes(secret), webhook.body, 'sha256').hexdigest()}" for secret in app_secrets if secret]
+    signatures = [f"sha256={hmac.new(header_bytes(secret), webhook.body, 'sha256').hexdigest()}" for secret in app_secrets if secret]
     check_secret(webhook.headers.get("x-hub-signature-256"), signatures)
-
-
-def check_secret(given: str | None, secrets: Sequence[str]) -> None:
-    """Raise WebhookNotAuthentic unless `given` is one of the secrets. Compares all, each in constant time; an empty secret is none."""
-    matches = [hmac.compare_digest(_bytes(given or ""), _bytes(secret)) for secret in secrets if secret]
-    if not any(matches):
-        raise WebhookNotAuthentic
 
 
 def answer_challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> str:
@@ -55,77 +43,6 @@ def answer_challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> 
     if query.get("hub.mode") != "subscribe" or not query.get("hub.challenge"):
         raise WebhookNotAuthentic
     return query["hub.challenge"]
-
-
-def _bytes(text: str) -> bytes:
-    # A header may hold bytes that are not text; Python keeps those as lone surrogates.
-    return text.encode("utf-8", "surrogatepass")
-
-
-# --- read JSON from outside
-
-
-def parse_object(body: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def as_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def objects_in(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list, in order."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""Characters that JSON can write, but neither UTF-8 nor a database can store."""
-
-
-def as_text(value: Any) -> str:
-    """A text that can be stored. A number becomes text, because ids come as either; any other value is empty."""
-    if isinstance(value, str):
-        return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30 else ""
-
-
-def as_int(value: Any) -> int | None:
-    """A whole number, also one that is a JSON string."""
-    text = as_text(value)
-    return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
-
-
-def as_time(value: Any, *, now: datetime) -> datetime | None:
-    """A time in seconds or milliseconds, as a number or a text; None for any other value.
-
-    Never later than now: a platform's clock that is ahead would keep the window for free replies open."""
-    seconds = as_int(value)
-    if seconds is None or seconds <= 0:
-        return None
-    try:
-        at = datetime.fromtimestamp(seconds / 1000 if seconds >= 10**11 else seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return now
-    return min(at, now)
-
-
-def mark_duplicates(found: Iterable[InboundEvent]) -> list[InboundEvent]:
-    """The events, with each repeated message replaced by Ignored: one POST may hold the same message twice."""
-    seen: set[str] = set()
-    result: list[InboundEvent] = []
-    for event in found:
-        if isinstance(event, InboundMessage):
-            key = event.envelope.event_key
-            result.append(Ignored(reason="duplicate") if key in seen else event)
-            seen.add(key)
-        else:
-            result.append(event)
-    return result
 
 
 # --- classify a response

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from hermes import __version__
 from hermes.cli.errors import complain, fail
-from hermes.demo import play_tour
+from hermes.cli.tour import play_tour
 from hermes.graph import GraphError, MessageGraph
 from hermes.terminal import graph_tree
 

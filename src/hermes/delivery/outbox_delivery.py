@@ -43,8 +43,6 @@ class OutboxDelivery:
                 message = await self.outbox.take(tx, conversation_id)
 
     async def _settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> None:
-        if result.moved_to is not None:
-            await self.outbox.tracking.move(tx, message.account, message.platform, message.channel_id, result.moved_to)
         state = await self.outbox.settle(tx, message, result)
         if state is not None:
             await self.settlement.note(tx, message, result, state)

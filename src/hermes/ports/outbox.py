@@ -136,16 +136,6 @@ class OutboxLengths:
 class Outbox(Protocol):
     """Answers and proactive messages on their way. Fails closed."""
 
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """The messages that were given up."""
-        ...
-
-    @property
-    def tracking(self) -> DeliveryTracking:
-        """What became of the messages that were sent."""
-        ...
-
     async def put(self, tx: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         """Add an answer, in parts. Part of the turn's last transaction. Repeating it adds nothing.
 
@@ -184,8 +174,9 @@ class Outbox(Protocol):
         """Note how the delivery ended, and return the message's new state.
 
         The state is DEAD if the message should be put back but too many of its account wait already: it becomes a dead letter, and is not
-        lost. A recipient who cannot be reached is noted as unreachable until they write again. A late call, after another worker took the
-        message, changes nothing and returns None. Unless the message was sent, this locks the conversation until the transaction ends."""
+        lost. A recipient who cannot be reached is noted as unreachable until they write again. A channel that moved gets its new id, as by
+        `DeliveryTracking.move`. A late call, after another worker took the message, changes nothing else and returns None. Unless
+        the message was sent, this locks the conversation until the transaction ends."""
         ...
 
     async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:

@@ -18,9 +18,7 @@ from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, 
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import ChannelName, DeliveryResult, OutboxMessage, OutboxState
 from hermes.router.outbox import render_text
-from hermes.testing.memory.breakers import MemoryBreakers
-from hermes.testing.memory.credits import MemoryCredits
-from hermes.testing.memory.turn_records import MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.testing.memory import MemoryBreakers, MemoryCredits, MemoryJournal, MemoryOutbox, MemoryTransactions
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel, TemplateChannel
 from tests.flows.directory import Directory
@@ -102,7 +100,7 @@ class House:
 
     @property
     def settlement(self) -> SettlementWriter:
-        return SettlementWriter(self.credits, cast("Any", self.journal), self)
+        return SettlementWriter(self.credits, self.journal, self)
 
     @property
     def times(self) -> list[float]:
@@ -361,7 +359,7 @@ async def test_what_was_promised_as_text_is_rendered_when_it_is_sent() -> None:
 async def test_the_courier_brings_an_answer_and_the_books_say_so() -> None:
     house, outbox, claim = House(), MemoryOutbox(), new_claim()
     await outbox.put(None, claim, render_text(claim.envelope, "one\n\ntwo", Directory([house.channel])))
-    await OutboxDelivery(MemoryTransactions(), cast("Any", outbox), house.dispatch.send, house.settlement).deliver(claim.conversation_id)
+    await OutboxDelivery(MemoryTransactions(), outbox, house.dispatch.send, house.settlement).deliver(claim.conversation_id)
     assert [body["text"] for _, body in house.calls] == ["one", "two"]
     assert [type_ for type_, _ in house.journal.notes] == ["response_delivered"] * 2
     answer = await outbox.answer(None, claim.turn_id)

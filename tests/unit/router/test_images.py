@@ -22,17 +22,18 @@ from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.gate_tools import ends_with_question
 from hermes.router.steps.load_history import LoadedHistory
 from hermes.soul.sanitize import scan
+from hermes.testing import ScriptedModel, call_tool
 from hermes.testing.memory import MemoryGraphs, RouterHarness
 from hermes.tools.concierge import PACK
 from hermes.tools.images import MessageImages
 from hermes.tools.no_tools import NoTools
-from tests.unit.tools.images.model import Desk, Knows, Says, call
+from tests.unit.tools.images.model import Desk
 from tests.unit.tools.images.samples import PICTURES, PNG
 
 SHOWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(PNG).decode()}"}}
 LIMIT = 10_000
-PLATE = call("calorie_scan", items=[{"food": "nasi goreng", "grams": 250}, {"food": "moon dust", "kcal": 30}, "banana"], log=True)
-BAG = call("dupe_search", product="black structured leather", kind="tote bags", price=1450, currency="usd")
+PLATE = call_tool("calorie_scan", items=[{"food": "nasi goreng", "grams": 250}, {"food": "moon dust", "kcal": 30}, "banana"], log=True)
+BAG = call_tool("dupe_search", product="black structured leather", kind="tote bags", price=1450, currency="usd")
 
 
 @pytest.fixture
@@ -60,13 +61,13 @@ async def images(server: int) -> AsyncIterator[MessageImages]:
 
 
 def house(images: MessageImages, *answers: Any, **parts: Any) -> RouterHarness:
-    made = RouterHarness(**{"models": Says([*answers]), "souls": Knows(), "tools": Desk().tools, "images": images, **parts})
+    made = RouterHarness(**{"models": ScriptedModel([*answers]), "tools": Desk().tools, "images": images, **parts})
     made.credits.available[made.user.id] = 3
     return made
 
 
 def asks(made: RouterHarness) -> list[ModelRequest]:
-    return cast("Says", made.models).asked
+    return cast("ScriptedModel", made.models).requests
 
 
 def names(ask: ModelRequest) -> list[str]:

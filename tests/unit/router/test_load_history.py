@@ -1,19 +1,20 @@
 """A conversation that is too long is compacted before the model is asked, and nothing that was sampled is lost."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from hermes.graph import MessageGraph
+from hermes.ports.backends import ModelRequest
 from hermes.ports.credits import BudgetSpent, BudgetWindow
-from hermes.ports.models import ChainFailed
+from hermes.ports.models import Caller, ChainFailed
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter, SelectiveSummariser
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
+from hermes.testing import ScriptedModel
 from hermes.testing.memory import MemoryGraphs, RouterHarness
 from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summary, SummaryRequest
-from tests.unit.router.test_pipeline import MORNING, Says, house
+from tests.unit.router.test_pipeline import MORNING, house
 
 LONG = "Canggu has many bars by the sea, and the Old Man is the loudest of all of them. " * 30
 
@@ -53,12 +54,12 @@ async def test_a_room_that_is_too_long_forgets_its_oldest_messages_and_puts_nobo
     for number in range(8):
         claim = made.claim(f"question {number}")
         await handle_message(replace(claim, envelope=replace(claim.envelope, is_shared=True, sender_name="Ada")), services)
-    last = [message for message in asks(made)[-1][0].messages if message["role"] == "user"]
+    last = [message for message in asks(made)[-1].messages if message["role"] == "user"]
     assert len(asks(made)) == 8, "no model was asked for a summary"
     assert 1 < len(last) < 8
     assert all("writes:]\n> question" in message["content"] for message in last)
     counter = ImageTokenCounter()
-    assert max(counter.count(ask.messages[1:]) for ask, _ in asks(made)) < 4_000
+    assert max(counter.count(ask.messages[1:]) for ask in asks(made)) < 4_000
     assert len(list(graph_of(made).responses())) == 8
     assert graph_of(made).verify()
 
@@ -73,7 +74,7 @@ async def test_one_that_does_not_is_compacted_and_every_answer_keeps_its_context
     assert len(list(graph.responses())) == 8
     assert graph.verify()
     counter = ImageTokenCounter()
-    shown = [counter.count(ask.messages[1:]) for ask, _ in asks(made)]
+    shown = [counter.count(ask.messages[1:]) for ask in asks(made)]
     assert max(shown) < 4_000
     assert any("for reference only" in str(message["content"]) for message in graph)
 
@@ -88,7 +89,7 @@ async def test_a_summary_by_a_model_is_a_sample_of_its_own_and_is_paid_once() ->
     assert summary["role"] == "user"
     texts = [response.message["content"] for response in graph.responses()]
     assert sorted(texts) == sorted([*[LONG] * 5, "They asked about bars in Canggu.", "done"])
-    caller = asks(made)[5][1]
+    caller = callers(made)[5]
     assert (caller.may_use_cache, caller.turn_id is not None) == (False, True)
 
 
@@ -134,7 +135,7 @@ async def test_a_turn_that_is_driven_again_does_not_pay_its_summary_again() -> N
     with pytest.raises(Dies):
         await handle_message(claim, replace(services, graphs=broken))
     await handle_message(replace(claim, attempt=2), services)
-    texts = [ask.messages[-1]["content"] for ask, _ in asks(made)]
+    texts = [ask.messages[-1]["content"] for ask in asks(made)]
     assert sum("Write the summary now" in str(text) for text in texts) == 1
 
 
@@ -158,7 +159,11 @@ async def test_pictures_count_for_what_vendors_count_them() -> None:
     assert ImageTokenCounter().count([shown]) > 1_600
 
 
-def asks(made: RouterHarness) -> list[Any]:
-    models = made.models
-    assert isinstance(models, Says)
-    return models.asked
+def asks(made: RouterHarness) -> list[ModelRequest]:
+    assert isinstance(made.models, ScriptedModel)
+    return made.models.requests
+
+
+def callers(made: RouterHarness) -> list[Caller]:
+    assert isinstance(made.models, ScriptedModel)
+    return made.models.callers

@@ -10,40 +10,21 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.memories import Soul
-from hermes.ports.models import Answer, Caller, ChainFailed, NoCapacity
+from hermes.ports.models import ChainFailed, NoCapacity
 from hermes.ports.runtime import Transaction
 from hermes.ports.tools import GatedTools, ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply
+from hermes.testing import ScriptedModel
 from hermes.testing.memory import MemoryGraphs, MemoryTransactions, RouterHarness
 from hermes.turn import Platform
 
 SCHEMA = {"type": "function", "function": {"name": "venue_search", "parameters": {"type": "object"}}}
 MORNING = datetime(2026, 11, 16, tzinfo=UTC)
-
-
-@dataclass
-class Says:
-    """A model that says one thing after the other; an exception is raised."""
-
-    answers: list[Any]
-    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
-    copy_of: Any = None
-
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
-        self.asked.append((ask, caller))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        message = {"role": "assistant", **(answer if isinstance(answer, dict) else {"content": answer})}
-        usage = Usage(tokens_in=10, tokens_out=2)
-        completion = Completion(message=message, finish_reason="stop", usage=usage, model="m-1", request_digest="")
-        return Answer(uuid4(), completion, "anthropic", "m", 20, {"tokens_in": 1}, (), 5, copy_of=self.copy_of)
 
 
 @dataclass
@@ -99,15 +80,16 @@ class Sees:
 
 
 def house(*answers: Any, **parts: Any) -> RouterHarness:
-    made = RouterHarness(**{"models": Says([*answers]), "souls": Knows(), "tools": Does(), "images": Sees(), **parts})
+    models = ScriptedModel([*answers], name="anthropic")
+    made = RouterHarness(**{"models": models, "souls": Knows(), "tools": Does(), "images": Sees(), **parts})
     made.credits.available[made.user.id] = 3
     return made
 
 
 def asked(made: RouterHarness, at: int = 0) -> Sequence[Mapping[str, Any]]:
     models = made.models
-    assert isinstance(models, Says)
-    return models.asked[at][0].messages
+    assert isinstance(models, ScriptedModel)
+    return models.requests[at].messages
 
 
 CALLS = {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "venue_search", "arguments": "{}"}}]}
@@ -177,7 +159,7 @@ async def test_tools_run_once_and_the_model_says_what_came_of_it() -> None:
     assert made.tools.ran == [("venue_search", 0, "en")]  # type: ignore[attr-defined]
     result = {"role": "tool", "tool_call_id": "c1", "content": "Old Man's, open until 1 am"}
     assert list(asked(made, 1))[-1] == result
-    assert made.models.asked[1][0].tool_choice == "none"  # type: ignore[attr-defined]
+    assert made.models.requests[1].tool_choice == "none"  # type: ignore[attr-defined]
     [graph] = made.graphs.graphs.values()
     assert [message["role"] for message in graph] == ["user", "assistant", "tool", "assistant"]
     assert [response.call.tools for response in graph.responses() if response.call] == [[SCHEMA], [SCHEMA]]
@@ -202,7 +184,7 @@ async def test_a_turn_that_is_driven_again_pays_no_model_twice_and_keeps_what_wa
         await handle_message(claim, replace(made.services, graphs=Away(made.graphs.graphs)))
     made.souls.note = "<context>\nIt is noon.\n</context>"  # type: ignore[attr-defined]
     assert (await handle_message(replace(claim, attempt=2), made.services)).text == "Hello!"
-    assert len(made.models.asked) == 1  # type: ignore[attr-defined]
+    assert len(made.models.requests) == 1  # type: ignore[attr-defined]
     assert "noon" not in json.dumps([dict(message) for graph in made.graphs.graphs.values() for message in graph])
 
 
@@ -334,7 +316,7 @@ async def test_a_picture_goes_to_the_model_with_its_question() -> None:
 async def test_a_bad_picture_gets_a_clear_reply(error: Exception, kind: ReplyKind) -> None:
     made = house(images=Sees(error=error))
     assert (await handle_message(made.claim("look"), made.services)).outcome == kind
-    assert made.models.asked == []  # type: ignore[attr-defined]
+    assert made.models.requests == []  # type: ignore[attr-defined]
 
 
 async def test_what_the_model_was_not_shown_is_taken_off_the_list_and_kept_for_what_saw_it() -> None:
@@ -352,7 +334,7 @@ async def test_what_the_model_was_not_shown_is_taken_off_the_list_and_kept_for_w
 
 async def test_a_copy_out_of_the_cache_is_context_and_names_its_sample() -> None:
     first = uuid4()
-    models = Says(["Hello!"], copy_of=first)
+    models = ScriptedModel(["Hello!"], copy_of=first)
     made = house(models=models)
     claim = made.claim("hi")
     await handle_message(claim, made.services)

@@ -78,7 +78,7 @@ class House:
             **parts,
             transactions=MemoryTransactions(),
             people=self.people,
-            sessions=cast("Any", MemorySessions(self.graphs)),
+            sessions=MemorySessions(self.graphs),
             graphs=self.graphs,
             work=self.work,
             channels=Directory([]),

@@ -7,12 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.backends import Completion, ModelRequest, Unreachable, Usage
+from hermes.ports.backends import ModelRequest, Unreachable
 from hermes.ports.credits import BudgetSpent, BudgetUsage, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.models import Answer, Caller, CallSource, ChainFailed, NoAnswer
+from hermes.ports.models import Caller, CallSource, ChainFailed, NoAnswer
 from hermes.ports.users import Agent, User, UserState
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel, NoCapableModel, TokensKeptForAnswers
+from hermes.testing import ScriptedModel
 from hermes.testing.memory import MemoryTransactions, MemoryUsers
 
 QUESTION = [{"role": "user", "content": "I'm vegan"}]
@@ -29,19 +30,10 @@ class Tier:
 class House:
     """Models that say one thing or fail, a user, and what they have used of their budget."""
 
-    says: Any = '{"facts": []}'
+    model: ScriptedModel = field(default_factory=lambda: ScriptedModel(lambda _: '{"facts": []}'))
     used: Any = field(default_factory=lambda: BudgetUsage(day_tokens=0, day_held=0, day_micro_usd=0, month_tokens=0, month_held=0))
     agent: Agent = field(default_factory=lambda: Agent(name="hermes"))
     user: User = field(default_factory=lambda: User(uuid4(), UserState.ACTIVE, "free", "en", "code", trains=False))
-    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
-
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
-        self.asked.append((ask, caller))
-        if isinstance(self.says, Exception):
-            raise self.says
-        message = {"role": "assistant", "content": self.says}
-        completion = Completion(message=message, finish_reason="stop", usage=Usage(), model="m-1", request_digest="")
-        return Answer(uuid4(), completion, "anthropic", "m", 0, {}, (), 0)
 
     def memory_model(self, **changed: Any) -> MemoryModel:
         people = MemoryUsers(users={self.user.id: self.user})
@@ -58,7 +50,7 @@ class House:
 
         budgets = cast("Any", type("Budgets", (), {"used": staticmethod(used)}))
         parts: dict[str, Any] = {"people": people, "agent_on": lambda _: self.agent, "tier": tier, **changed}
-        return MemoryModel(models=self, budgets=budgets, transactions=MemoryTransactions(), **parts)
+        return MemoryModel(models=self.model, budgets=budgets, transactions=MemoryTransactions(), **parts)
 
     async def ask(self, **changed: Any) -> str:
         return await self.memory_model(**changed).on_behalf_of(self.user.id, "bali", turn_id=UUID(int=7))(QUESTION)
@@ -67,7 +59,7 @@ class House:
 async def test_a_call_is_the_users_own_and_says_what_it_was_for() -> None:
     house = House()
     assert await house.ask() == '{"facts": []}'
-    [(ask, caller)] = house.asked
+    [ask], [caller] = house.model.requests, house.model.callers
     assert caller == Caller(
         user_id=house.user.id, account="bali", tier="free", source=CallSource.MEMORY, turn_id=UUID(int=7), models=None, deadline_s=25.0
     )
@@ -77,7 +69,7 @@ async def test_a_call_is_the_users_own_and_says_what_it_was_for() -> None:
 async def test_an_agents_own_tier_and_a_chain_of_the_settings_are_used() -> None:
     house = House(agent=Agent(name="vera", tier="pro"))
     await house.ask(chain=("claude-haiku",))
-    [(_, caller)] = house.asked
+    [caller] = house.model.callers
     assert (caller.tier, caller.models) == ("pro", ("claude-haiku",))
 
 
@@ -99,7 +91,7 @@ async def test_half_of_a_days_tokens_is_left_for_answers(used: dict[str, int], i
     else:
         with pytest.raises(TokensKeptForAnswers):
             await house.ask()
-    assert len(house.asked) == is_asked
+    assert len(house.model.requests) == is_asked
 
 
 @pytest.mark.parametrize(
@@ -114,14 +106,14 @@ async def test_half_of_a_days_tokens_is_left_for_answers(used: dict[str, int], i
 )
 async def test_whatever_keeps_a_model_from_answering_is_no_answer(error: Exception) -> None:
     with pytest.raises(NO_ANSWER_ERRORS):
-        await House(says=error).ask()
+        await House(ScriptedModel([error])).ask()
 
 
 async def test_a_budget_that_nobody_can_read_counts_as_spent() -> None:
     house = House(used=StoreUnavailable())
     with pytest.raises(NoAnswer, match="could not be admitted"):
         await house.ask()
-    assert house.asked == []
+    assert house.model.requests == []
 
 
 async def test_a_tier_that_is_gone_is_no_answer() -> None:
@@ -136,17 +128,17 @@ async def test_nobody_is_asked_on_behalf_of_somebody_who_was_deleted() -> None:
     house.user = replace(house.user, state=UserState.DELETED)
     with pytest.raises(UserErased):
         await house.ask()
-    assert house.asked == []
+    assert house.model.requests == []
 
 
 async def test_a_model_that_says_nothing_said_an_empty_text() -> None:
-    assert await House(says=None).ask() == ""
+    assert await House(ScriptedModel([{"content": None}])).ask() == ""
 
 
 async def test_a_tier_without_a_model_that_reads_is_not_asked_in_vain() -> None:
     house = House()
     with pytest.raises(NoCapableModel):
         await house.ask(can_read=lambda tier: tier != "free")
-    assert house.asked == []
+    assert house.model.requests == []
     await house.ask(can_read=lambda tier: tier != "free", chain=("claude-haiku",))
-    assert len(house.asked) == 1
+    assert len(house.model.requests) == 1

@@ -11,6 +11,7 @@ from typing import Any
 from hermes.channels import meta
 from hermes.channels.instagram.parse import parse_events
 from hermes.channels.text import Style, count_utf8_bytes, read_markdown, split
+from hermes.channels.webhook_values import as_text
 from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
@@ -113,4 +114,4 @@ class InstagramChannel:
 
 def accepted_message_id(body: Mapping[str, Any]) -> str | None:
     """The id of the message that Instagram accepted; empty for a typing indicator, whose response only names the recipient."""
-    return meta.as_text(body.get("message_id")) or ("" if meta.as_text(body.get("recipient_id")) else None)
+    return as_text(body.get("message_id")) or ("" if as_text(body.get("recipient_id")) else None)

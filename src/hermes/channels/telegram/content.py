@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.channels.meta import as_int, as_object, as_text, objects_in
+from hermes.channels.webhook_values import as_int, as_object, as_text, objects_in
 from hermes.ports.channels import Media
 
 UNSUPPORTED = "unsupported"

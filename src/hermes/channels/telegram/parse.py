@@ -14,17 +14,14 @@ mentions the bot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.file_references import reference_of
-from hermes.channels.meta import as_int, as_object, as_text, as_time, objects_in, parse_object
-from hermes.channels.telegram.channel_ids import channel_id_of, thread_of
 from hermes.channels.telegram.content import TelegramContent, content_of
-from hermes.channels.telegram.mentions import is_addressed
-from hermes.ports.channels import IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
+from hermes.channels.webhook_values import as_int, as_object, as_text, as_time, objects_in, parse_object, reference_of
+from hermes.ports.channels import Destination, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.turn import Envelope, MessageEvent, Platform
 
 CALLBACK_PREFIX = "callback:"
@@ -223,3 +220,62 @@ IGNORED_KINDS = frozenset(
     }
 )
 """Kinds that Hermes knows and ignores; each is counted under its own name."""
+
+
+def is_addressed(message: Mapping[str, Any], *, bot_id: str, username: str | None) -> bool:
+    """Whether a message in a group is for the bot: a mention of it, a command, a reply to one of its messages. Most others are not.
+
+    Without the bot's user name (from `getMe`) a mention of it is not recognised."""
+    replied_to = as_object(message.get("reply_to_message"))
+    # In a forum every message replies to the one that opened the topic, and the bot may have sent that one.
+    if as_text(as_object(replied_to.get("from")).get("id")) == bot_id and "forum_topic_created" not in replied_to:
+        return True
+    own_name = f"@{username.lower()}" if username else None
+    for kind, words, entity in message_entities(message):
+        named = words.lower()
+        if (
+            (kind == "mention" and named == own_name)
+            or (kind == "text_mention" and as_text(as_object(entity.get("user")).get("id")) == bot_id)
+            or (kind == "bot_command" and ("@" not in named or (own_name is not None and named.endswith(own_name))))
+        ):
+            return True
+    return False
+
+
+def message_entities(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The entities of a text or a caption: kind, text, and the entity itself. Their offsets count UTF-16 code units."""
+    for text, found in (("text", "entities"), ("caption", "caption_entities")):
+        units = as_text(message.get(text)).encode("utf-16-le")
+        for entity in objects_in(message.get(found)):
+            start, length = as_int(entity.get("offset")), as_int(entity.get("length"))
+            if start is not None and length is not None and start >= 0 and length >= 0:
+                yield as_text(entity.get("type")), units[2 * start : 2 * (start + length)].decode("utf-16-le", "replace"), entity
+
+
+def channel_id_of(message: Mapping[str, Any]) -> str:
+    """The channel id of a message: the number of its chat, and the business connection through which the bot answers there.
+
+    7527593            a user, or a group (negative)
+    7527593@Ab3x       a user who wrote to a business account that the bot answers for
+
+    Empty if the message has no chat."""
+    chat = as_text(as_object(message.get("chat")).get("id"))
+    connection = as_text(message.get("business_connection_id"))
+    return f"{chat}@{connection}" if chat and connection else chat
+
+
+def thread_of(message: Mapping[str, Any]) -> str | None:
+    """The topic of a forum. Threads outside of forums have numbers too, but a bot cannot send to those."""
+    return as_text(message.get("message_thread_id")) or None if message.get("is_topic_message") is True else None
+
+
+def recipient_fields(to: Destination) -> Mapping[str, Any]:
+    """The parameters that say where a message goes."""
+    chat, _, connection = to.channel_id.partition("@")
+    number = as_int(chat)
+    found: dict[str, Any] = {"chat_id": chat if number is None else number}
+    if connection:
+        found["business_connection_id"] = connection
+    if to.thread is not None and (thread := as_int(to.thread)) is not None:
+        found["message_thread_id"] = thread
+    return found

@@ -2,14 +2,10 @@
 
     read_markdown(markdown)  →  RichText  →  split(rich_text, limit, size)  →  RichText parts  →  each platform's own markup
 
-rich_text      the text, its spans, and its length in each platform's unit
-markdown       a Markdown parser for the way models write
-style          how to write what a platform has no markup for
-writer         writes the parser's tokens as rich text
-tables         rows as aligned columns, or as lines if the columns are too wide
-read_markdown  parser and writer in one call
-split          splits rich text to a limit and keeps together what belongs together
-graphemes      where a text may be cut at all
+rich_text   the text, its spans, and its length in each platform's unit; how to write what a platform has no markup for
+writer      writes the parser's tokens as rich text
+markdown    a Markdown parser for the way models write
+split       splits rich text to a limit and keeps together what belongs together
 
 Knows no platform. A platform that lacks a kind of markup leaves that span out. A platform whose markup is part of the text writes it around
 the spans of each part and counts it:
@@ -18,20 +14,20 @@ the spans of each part and counts it:
     parts = split(read_markdown(answer, style), 4096, lambda part: len(with_marks(part)))
 """
 
-from hermes.channels.text.read_markdown import read_markdown
+from hermes.channels.text.markdown import read_markdown
 from hermes.channels.text.rich_text import (
     BLOCK_KINDS,
     RichText,
     SizeFunction,
     Span,
     SpanKind,
+    Style,
     count_characters,
     count_utf8_bytes,
     count_utf16_units,
     utf16_length,
 )
 from hermes.channels.text.split import split
-from hermes.channels.text.style import Style
 
 __all__ = [
     "BLOCK_KINDS",

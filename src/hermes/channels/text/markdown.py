@@ -22,6 +22,9 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
 
+from hermes.channels.text.rich_text import RichText, Style
+from hermes.channels.text.writer import RichTextWriter
+
 _NAME = re.compile(r"(?<![\w_])__[a-z][a-z0-9_]{0,60}__(?![\w_])", re.ASCII)
 
 MAX_NESTING = 32
@@ -83,3 +86,30 @@ def _make_parser() -> MarkdownIt:
 
 
 _PARSER = _make_parser()
+
+
+DEFAULT_STYLE = Style()
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_markdown(markdown: str, style: Style = DEFAULT_STYLE) -> RichText:
+    """A model's Markdown as rich text. Never raises, whatever the text is; markers without a meaning stay in the text as they are.
+
+    Linear in the length of the text. A link has a span if its URL can be opened from anywhere (`https://…`). Other addresses are written
+    after the link's text if a person can use them (`mailto:`), and left out if not (`#chapter`)."""
+    text = _remove_unprintable(markdown)
+    tokens = parse_markdown(text)
+    if tokens is None:
+        return RichText(text.strip())
+    writer = RichTextWriter(style)
+    writer.blocks(tokens)
+    return writer.rich_text()
+
+
+def _remove_unprintable(text: str) -> str:
+    """Text that can be sent: without control characters and without half surrogate pairs."""
+    if _SURROGATE.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

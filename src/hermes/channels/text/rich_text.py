@@ -89,3 +89,19 @@ def count_utf8_bytes(rich_text: RichText) -> int:
 def utf16_length(text: str) -> int:
     """How many UTF-16 code units a text has."""
     return len(text.encode("utf-16-le")) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How to write what a platform has no markup for."""
+
+    bullet: str = "• "
+    """Before an item of a list without numbers."""
+    quote: str = ""
+    """Before every line of a quote, for platforms that cannot mark one."""
+    rule: str = "———"
+    """For a horizontal rule."""
+    spell_links: bool = False
+    """The URL is written after a link's text, for platforms without links; the span is then the URL."""
+    table_width: int = 42
+    """The widest table with aligned columns, in characters; in a wider one each cell becomes a line. 0: always lines."""

@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hermes.channels.text.graphemes import is_boundary, last_boundary
 from hermes.channels.text.rich_text import BLOCK_KINDS, RichText, SizeFunction, Span, SpanKind, clip_spans
+from hermes.graphemes import find_boundaries
 
 MIN_LIMIT = 16
 
@@ -107,10 +107,10 @@ def _best_cut(window: RichText, lead: int, most: int, fits: Callable[[RichText],
     last = next(
         (span.start for span in window.spans if lead < span.start < most < span.end and fits(window.slice(span.start, span.end))), most
     )
-    unbreakable = _UnbreakableRanges.of(window, last)
+    unbreakable, boundaries = _UnbreakableRanges.of(window, last), find_boundaries(text)
 
     def is_good(place: int) -> bool:
-        return not unbreakable.contains(place) and is_boundary(text, place) and is_boundary(text, place + _space_after_cut(window, place))
+        return not unbreakable.contains(place) and place in boundaries and place + _space_after_cut(window, place) in boundaries
 
     def last_good(ends: re.Pattern[str]) -> re.Match[str] | None:
         found = reversed(list(ends.finditer(text, 0, min(len(text), last + 2))))
@@ -124,7 +124,8 @@ def _best_cut(window: RichText, lead: int, most: int, fits: Callable[[RichText],
     if found is not None and _is_word(window, found.end(), fits):
         return found.start()
     good = next((place for place in range(last, lead, -1) if is_good(place)), None)
-    return last_boundary(text, lead + 1, most) if good is None else good
+    # A character that alone is larger than a part has no boundary in it, and is cut anyway.
+    return next((place for place in range(most, lead, -1) if place in boundaries), most) if good is None else good
 
 
 def _is_word(window: RichText, start: int, fits: Callable[[RichText], bool]) -> bool:

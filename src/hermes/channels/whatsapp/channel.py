@@ -1,4 +1,4 @@
-"""One number at WhatsApp as the port Channel."""
+"""One number at WhatsApp as the port Channel, and the templates that Hermes may send after the user has not written for a day."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 
 from hermes.channels import meta
 from hermes.channels.text import read_markdown, split
-from hermes.channels.whatsapp.channel_ids import is_group, recipient_fields
+from hermes.channels.webhook_values import as_text, objects_in
 from hermes.channels.whatsapp.markup import STYLE, markup_size, render_markup
-from hermes.channels.whatsapp.parse import parse_events
+from hermes.channels.whatsapp.parse import OUTCOME_BY_SUBCODE, is_group, parse_events, recipient_fields
 from hermes.channels.whatsapp.providers import Provider
-from hermes.channels.whatsapp.subcodes import OUTCOME_BY_SUBCODE
-from hermes.channels.whatsapp.template import template_body, template_value
 from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
@@ -104,5 +102,28 @@ class WhatsAppChannel:
 
 def accepted_message_id(body: Mapping[str, Any]) -> str | None:
     """The id of the message that WhatsApp accepted. Accepted is not delivered: a receipt confirms the delivery, minutes later."""
-    ids = [meta.as_text(message.get("id")) for message in meta.objects_in(body.get("messages"))]
+    ids = [as_text(message.get("id")) for message in objects_in(body.get("messages"))]
     return next(filter(None, ids), "" if body.get("success") is True else None)
+
+
+MAX_VALUE_CHARS = 900
+"""A template has at most 1,024 characters, its own text included."""
+
+
+def template_body(
+    name: str, language: str, values: Sequence[str] = (), *, components: Sequence[Mapping[str, Any]] = (), text: str = ""
+) -> Mapping[str, Any]:
+    """A template as a message's body, for `WhatsAppChannel.encode`. Meta approves its text in advance; Hermes fills its gaps.
+
+    `values` fill {{1}}, {{2}} … of its body. `components` are its other parts (a header, buttons), in Meta's format. `text` is the whole
+    message for Hermes' own records; WhatsApp does not get it."""
+    parameters = [{"type": "text", "text": value} for value in values]
+    filled = [*components, {"type": "body", "parameters": parameters}] if parameters else [*components]
+    chosen: dict[str, Any] = {"name": name, "language": {"code": language}}
+    return {"text": text, "template": chosen | ({"components": filled} if filled else {})}
+
+
+def template_value(text: str) -> str | None:
+    """A text as the value of a gap, which may hold no line ends and no repeated spaces; None if it is empty or too long."""
+    line = " ".join(text.split())
+    return line if 0 < len(line) <= MAX_VALUE_CHARS else None

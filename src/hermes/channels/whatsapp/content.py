@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.channels.meta import as_int, as_object, as_text, objects_in, parse_object
+from hermes.channels.webhook_values import as_int, as_object, as_text, objects_in, parse_object
 from hermes.ports.channels import Media
 
 UNSUPPORTED = "unsupported"

@@ -11,24 +11,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.file_references import reference_of
-from hermes.channels.meta import (
-    MetaErrorDetails,
-    as_object,
-    as_text,
-    as_time,
-    describe_error,
-    mark_duplicates,
-    objects_in,
-    outcome_of,
-    parse_object,
-    read_error,
-)
-from hermes.channels.whatsapp.channel_ids import group_channel_id
+from hermes.channels.meta import MetaErrorDetails, describe_error, outcome_of, read_error
+from hermes.channels.webhook_values import as_object, as_text, as_time, mark_duplicates, objects_in, parse_object, reference_of
 from hermes.channels.whatsapp.content import WhatsAppContent, content_of
-from hermes.channels.whatsapp.subcodes import OUTCOME_BY_SUBCODE
-from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, Reaction, ReceiptRank
+from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, Reaction, ReceiptRank, SendOutcome
 from hermes.turn import Envelope, MessageEvent, Platform
+
+OUTCOME_BY_SUBCODE: Mapping[int, SendOutcome] = {
+    33: SendOutcome.UNAUTHORIZED,  # the number in the path does not belong to the account
+}
+"""The error subcodes that decide the outcome at WhatsApp."""
+
 
 RANKS = {
     "sent": ReceiptRank.SENT,
@@ -227,3 +220,30 @@ def recipient_of(status: Mapping[str, Any]) -> str | None:
 
 FAILED_HTTP_STATUS = 400
 """The HTTP status that stands for an error in a receipt, which has none."""
+
+
+GROUP_PREFIX = "group:"
+"""The form of a channel id says what it is, so that the answer goes to the right field of a request:
+
+    16505551234           a user's number: only digits
+    CO.1047385771169864   the user id of a user who hides the number: a country, a dot, letters or digits
+    group:Y2FwaV9ncm91c…  a group
+
+Hermes replies to a number exactly as WhatsApp sent it: in some countries it differs from the number that people dial."""
+
+
+def group_channel_id(group_id: str) -> str:
+    """The channel id of a group."""
+    return f"{GROUP_PREFIX}{group_id}"
+
+
+def is_group(channel_id: str) -> bool:
+    return channel_id.startswith(GROUP_PREFIX)
+
+
+def recipient_fields(channel_id: str) -> Mapping[str, str]:
+    """The fields of a request that say where the message goes."""
+    if is_group(channel_id):
+        return {"recipient_type": "group", "to": channel_id.removeprefix(GROUP_PREFIX)}
+    key = "to" if channel_id.isascii() and channel_id.isdigit() else "recipient"
+    return {"recipient_type": "individual", key: channel_id}

@@ -5,7 +5,12 @@ Keys travel in headers only. The provider names the URL of a file's bytes; Herme
     360dialog    the URL is at Meta (lookaside.fbsbx.com), but the key is not for Meta: Hermes replaces the host, path and query stay
     Meta itself  the token goes to the hosts in `media_urls`, and nowhere else
 
-The client follows no redirect: it would send the key along."""
+The client follows no redirect: it would send the key along. A file takes two requests, because its URL lives for five minutes and its id
+for a month:
+
+    look_up(provider, "whatsapp:MEDIA_ID")  →  send it  →  file_in(provider, reply)  →  send its `call`: the bytes
+
+20 failures in an hour block all files of the number for half an hour, so the caller does not retry a failed request at once."""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from hermes.channels import meta
-from hermes.ports.channels import PlatformRequest, Webhook, WebhookNotAuthentic
+from hermes.channels.webhook_values import as_int, as_text, check_secret, parse_object
+from hermes.ports.channels import PlatformRequest, PlatformResponse, Webhook, WebhookNotAuthentic
 
 META_MEDIA_HOST = "lookaside.fbsbx.com"
 """The host of Meta's files."""
@@ -78,7 +84,7 @@ class Dialog360:
 
     def verify(self, webhook: Webhook) -> None:
         given = webhook.path_secret if self.secret_header is None else webhook.headers.get(self.secret_header.lower())
-        meta.check_secret(given, self.webhook_secrets)
+        check_secret(given, self.webhook_secrets)
 
     def challenge(self, query: Mapping[str, str]) -> str:  # noqa: ARG002  # the port's signature
         raise WebhookNotAuthentic  # 360dialog never asks
@@ -152,3 +158,32 @@ def allowed_path(url: str, servers: Collection[str]) -> str | None:
     scheme, _, behind = url.partition("://")
     host, slash, rest = behind.partition("/")
     return f"/{rest}" if slash and f"{scheme}://{host}".lower() in servers else None
+
+
+SCHEME = "whatsapp:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatsAppFile:
+    """A file that can be fetched."""
+
+    call: PlatformRequest
+    """The request for the bytes. The client follows no redirect: it would send the key along."""
+    mime_type: str | None = None
+    bytes: int | None = None
+    """The size as WhatsApp states it; the client counts the bytes itself."""
+
+
+def look_up(provider: Provider, reference: str) -> PlatformRequest | None:
+    """The request that asks where a file is; None for a reference that is not WhatsApp's."""
+    media_id = reference.removeprefix(SCHEME)
+    return provider.look_up(media_id) if reference.startswith(SCHEME) and media_id.strip("./") else None
+
+
+def file_in(provider: Provider, reply: PlatformResponse) -> WhatsAppFile | None:
+    """The file that a response names; None if it names none, or names a host that must not see the key."""
+    body = parse_object(reply.body) if 200 <= reply.status < 300 else None
+    call = provider.download(as_text(body.get("url"))) if body is not None else None
+    if body is None or call is None:
+        return None
+    return WhatsAppFile(call=call, mime_type=as_text(body.get("mime_type")) or None, bytes=as_int(body.get("file_size")))

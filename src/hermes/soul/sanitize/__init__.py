@@ -4,7 +4,6 @@ scan       tells whether a text is an attack, of which family, in which language
 clauses    the sixteen kinds of attack, as combinations of concepts, and where the concepts of one clause stand
 lexicon    maps words to concepts; words/ holds the words, a file for each language
 views      the texts that one text may stand for: decoded, folded, without spaces, reversed
-graphemes  counts characters as a reader does
 
 It is hygiene, not a proof: an attacker with new words gets through. So text that passes still enters a prompt only as marked data."""
 

@@ -12,8 +12,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
+from hermes.graphemes import grapheme_ends
 from hermes.soul.sanitize.clauses import AttackFamily, find_rule, find_rule_squeezed
-from hermes.soul.sanitize.graphemes import MAX_CLUSTER_CODE_POINTS, truncate
 from hermes.soul.sanitize.lexicon import UNSPACED, spaced_lexicon, unspaced_patterns
 from hermes.soul.sanitize.views import fold, views
 
@@ -61,6 +61,8 @@ _JAILBREAK = re.compile("jail ?break|jailbr[oa]k|(?<![a-z])do anything now(?![a-
 
 MAX_VALUE_CHARS, MAX_KEY_CHARS = 200, 50
 """Characters as a reader counts them."""
+MAX_CLUSTER_CODE_POINTS = 32
+"""The most code points of one character. A longer pile of marks counts as several, so that a limit in characters bounds bytes too."""
 MAX_CODE_POINTS = MAX_VALUE_CHARS * MAX_CLUSTER_CODE_POINTS
 """The most code points that can be stored. Later ones are not scanned: they are cut off, and reach no prompt."""
 
@@ -77,6 +79,19 @@ def sanitize_memory_value(value: str, *, kind: Literal["value", "key"] = "value"
     limit = MAX_VALUE_CHARS if kind == "value" else MAX_KEY_CHARS
     stored = truncate(clean(value), limit).rstrip()
     return stored if stored == value or scan(stored) is None else None
+
+
+def truncate(text: str, limit: int) -> str:
+    """The first `limit` characters as a reader counts them; never a part of a character."""
+    if len(text) <= limit:
+        return text  # a character is at least one code point
+    start = 0
+    for end in grapheme_ends(text):
+        counted = -(-(end - start) // MAX_CLUSTER_CODE_POINTS)
+        if counted > limit:
+            return text[: start + limit * MAX_CLUSTER_CODE_POINTS]
+        limit, start = limit - counted, end
+    return text
 
 
 def clean(text: str) -> str:

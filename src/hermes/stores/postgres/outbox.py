@@ -137,6 +137,8 @@ class PostgresOutbox:
         )
 
     async def settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        if result.moved_to is not None:
+            await self.tracking.move(tx, message.account, message.platform, message.channel_id, result.moved_to)
         state, reason = result.state, result.reason
         account_row: dict[str, Any] = {"account": message.account, "platform": message.platform, "cap": self._cap}
         if state is not OutboxState.SENT:

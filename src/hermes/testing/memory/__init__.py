@@ -1,16 +1,19 @@
 """Stores in the memory of one process, to try the router without any server: nothing is durable, and processes share nothing.
 
-A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store keeps the part of its port's contract
-that a turn relies on, and no more."""
+A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store has all methods of its port, and keeps
+the part of its contract that a turn relies on."""
 
-from hermes.testing.memory.credits import MemoryCredits
-from hermes.testing.memory.job_queue import MemoryChores, MemoryJobQueue
-from hermes.testing.memory.router_harness import RouterHarness, claim_for
-from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
-from hermes.testing.memory.turn_records import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
-from hermes.testing.memory.users import MemoryUsers
+from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
+from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
+from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
+from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
+    "FixedSouls",
+    "MemoryAlerts",
+    "MemoryAnswerSignals",
+    "MemoryBreakers",
     "MemoryChores",
     "MemoryCredits",
     "MemoryGraphs",
@@ -22,7 +25,9 @@ __all__ = [
     "MemoryOutbox",
     "MemorySessions",
     "MemoryTransactions",
+    "MemoryTurnMeter",
     "MemoryUsers",
+    "NoImages",
     "RouterHarness",
     "claim_for",
 ]

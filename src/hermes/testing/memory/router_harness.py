@@ -1,30 +1,55 @@
-"""The router with all its stores in memory.
+"""The router with all its stores in memory. The caller gives at least the models.
 
-harness = RouterHarness(models=…, souls=…, tools=…, images=…)
+harness = RouterHarness(models=ScriptedModel(["Try the Driftwood Deck."]))
+harness.credits.available[harness.user.id] = 1
 await handle_message(harness.claim("find me a sunset bar"), harness.services)
-harness.outbox.answers
-"""
+harness.outbox.answers"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, cast
+from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.ports.channels import Channel
-from hermes.ports.errors import NotFound
-from hermes.ports.inbox import AnswerSignals, Claim
-from hermes.ports.memories import Souls
+from hermes.ports.inbox import Claim
+from hermes.ports.memories import Soul, Souls
 from hermes.ports.models import Models
 from hermes.ports.runtime import Transaction
-from hermes.ports.tools import Images, Tools
+from hermes.ports.tools import ImagePrompt, Images, Tools
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.services import Links, Services
-from hermes.testing.memory.credits import MemoryCredits
-from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
-from hermes.testing.memory.turn_records import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryInbox, MemoryOutbox
+from hermes.testing.memory.runtime import MemoryAlerts, MemoryTransactions, MemoryTurnMeter, WallClock
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
+from hermes.testing.memory.users import MemoryCredits, MemoryUsers
+from hermes.tools.no_tools import NoTools
 from hermes.turn import Envelope, MessageEvent, Platform
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSouls:
+    """The port Souls: the same for every user."""
+
+    personality: str = "You are Hermes."
+
+    async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:  # noqa: ARG002  # the port's
+        return Soul(self.personality, None, is_recall_used=False, load_ms=0)
+
+    def for_room(self, agent: Agent, *, now: datetime) -> Soul:  # noqa: ARG002  # the port's
+        return Soul(self.personality, None, is_recall_used=False, load_ms=0)
+
+    async def invalidate(self, user_id: UUID) -> None:
+        """Does nothing: there is no copy."""
+
+
+class NoImages:
+    """The port Images: no message has one."""
+
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> ImagePrompt | None:  # noqa: ARG002  # the port's
+        return None
 
 
 def new_user() -> User:
@@ -33,12 +58,12 @@ def new_user() -> User:
 
 @dataclass(slots=True)
 class RouterHarness:
-    """Every service of the router in memory; the caller gives the models, souls, tools and images."""
+    """Every service of the router in memory, for one user."""
 
     models: Models
-    souls: Souls
-    tools: Tools
-    images: Images
+    souls: Souls = field(default_factory=FixedSouls)
+    tools: Tools = field(default_factory=NoTools)
+    images: Images = field(default_factory=NoImages)
     user: User = field(default_factory=new_user)
     links: Links = field(default_factory=Links)
     keep: int = 100
@@ -49,7 +74,9 @@ class RouterHarness:
     interactions: MemoryInteractions = field(default_factory=MemoryInteractions)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     sessions: MemorySessions = field(init=False)
-    meter: MemoryTurnMeter = field(default_factory=lambda: MemoryTurnMeter())  # noqa: PLW0108  # it stands below
+    answer_signals: MemoryAnswerSignals = field(default_factory=MemoryAnswerSignals)
+    alerts: MemoryAlerts = field(default_factory=MemoryAlerts)
+    meter: MemoryTurnMeter = field(default_factory=MemoryTurnMeter)
     learnt_from: list[UUID] = field(default_factory=list)
     conversation_id: UUID = field(default_factory=uuid4)
 
@@ -65,23 +92,23 @@ class RouterHarness:
         transactions = MemoryTransactions()
         return Services(
             transactions=transactions,
-            people=cast("Any", OneUser(self)),
+            people=MemoryUsers(self.credits, {self.user.id: self.user}),
             credits=self.credits,
-            inbox=cast("Any", self.inbox),
-            sessions=cast("Any", self.sessions),
+            inbox=self.inbox,
+            sessions=self.sessions,
             histories=MemoryHistories(self.graphs, self.keep),
             graphs=self.graphs,
-            journal=cast("Any", self.journal),
+            journal=self.journal,
             interactions=self.interactions,
-            outbox=cast("Any", self.outbox),
+            outbox=self.outbox,
             channels=NoChannels(),
-            answer_signals=cast("AnswerSignals", SilentNotifier()),
+            answer_signals=self.answer_signals,
             deliver=deliver_nothing,
             souls=self.souls,
             images=self.images,
             tools=self.tools,
             models=self.models,
-            alerts=cast("Any", SilentNotifier()),
+            alerts=self.alerts,
             clock=WallClock(),
             agent_on=lambda _: Agent(name="hermes"),
             languages=FixedLanguages(),
@@ -111,32 +138,6 @@ async def deliver_nothing(_: UUID) -> None:
     """On the harness's platform clients fetch their answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class OneUser:
-    """The method of the port Users that a turn needs, for the only user of the harness."""
-
-    harness: RouterHarness
-
-    async def get(self, _: Transaction, user_id: UUID) -> User:
-        if user_id != self.harness.user.id:
-            raise NotFound(f"there is no user {user_id}")
-        return self.harness.user
-
-
-@dataclass(slots=True)
-class MemoryTurnMeter:
-    """The port TurnMeter."""
-
-    steps: list[str] = field(default_factory=list)
-    turns: list[tuple[str, str]] = field(default_factory=list)
-
-    def count_step(self, step: str, _: float) -> None:
-        self.steps.append(step)
-
-    def count_turn(self, outcome: str, intent: str) -> None:
-        self.turns.append((outcome, intent))
-
-
 class FixedLanguages:
     """The port Languages: a user's language never changes; a user without one is answered in English."""
 
@@ -147,21 +148,4 @@ class FixedLanguages:
         return None
 
     def note(self, _: User, __: str) -> None:
-        return
-
-
-class WallClock:
-    """The port Clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-
-class SilentNotifier:
-    """The ports AnswerSignals and Alerts, without any effect."""
-
-    async def announce(self, *_: object) -> None:
-        return
-
-    def alert(self, _: str, **__: object) -> None:
         return

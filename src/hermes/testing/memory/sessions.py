@@ -1,17 +1,29 @@
-"""Sessions, their graphs and their histories in memory."""
+"""Sessions in memory: their graphs and histories, the journal of their turns, and the interactions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotFound, StaleHead
+from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import AppendResult, GraphEntry, RecentHistory, Session
+from hermes.ports.sessions import (
+    AppendResult,
+    Effect,
+    EffectProgress,
+    GraphEntry,
+    JournalEvent,
+    RecentHistory,
+    Session,
+    SessionQuery,
+    UserNodes,
+)
 
 
 @dataclass(slots=True)
@@ -62,10 +74,13 @@ def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
 
 @dataclass(slots=True)
 class MemorySessions:
-    """The methods of the port Sessions that a turn needs. A conversation has one session, which never ends by silence."""
+    """The port Sessions. A conversation has one session, which never ends by silence. Nothing is sealed, so no graph outlives a key."""
 
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
+    """By conversation."""
+    trains: bool = False
+    """Whether the users allow training."""
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         session = self.sessions.get(conversation_id)
@@ -100,6 +115,23 @@ class MemorySessions:
             del self.sessions[session.conversation_id]
         return [session.id for session in ended]
 
+    async def find(self, _: Transaction, query: SessionQuery) -> Sequence[UUID]:
+        """Knows ids of sessions and conversations only: it keeps neither times nor accounts."""
+        ids = {str(name): session.id for session in self.sessions.values() for name in (session.id, session.conversation_id)}
+        if unknown := [name for name in query.names if name not in ids]:
+            raise NotFound(f"there is no session {unknown[0]}")
+        return list(dict.fromkeys(ids[name] for name in query.names or ids))
+
+    async def user_nodes(self, _: Transaction, __: UUID, *, account: str | None = None) -> Sequence[UserNodes]:  # noqa: ARG002  # the port's
+        return ()
+
+    async def note_erased(self, _: Transaction, user_id: UUID, session_id: UUID) -> None:
+        """Does nothing: no user's words are noted here."""
+
+    async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
+        await self.get(tx, session_id)
+        return self.trains
+
 
 @dataclass(slots=True)
 class MemoryHistories:
@@ -121,3 +153,62 @@ class MemoryHistories:
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:
         """Does nothing: there is no copy to drop."""
+
+
+@dataclass(slots=True)
+class MemoryJournal:
+    """The port Journal."""
+
+    requests: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
+    results: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
+    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """What was noted in all turns."""
+    events: dict[UUID, list[JournalEvent]] = field(default_factory=dict)
+    """The same by turn."""
+
+    async def begin(self, _: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        place = (claim.turn_id, step, index)
+        if place not in self.requests:
+            self.requests[place] = request
+            return Effect(EffectProgress.NEW, request, None)
+        result = self.results.get(place)
+        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
+
+    async def finish(self, _: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
+        self._note(claim.turn_id, step, index, "effect", facts)
+        return self.results.setdefault((claim.turn_id, step, index), result)
+
+    async def has_result(self, _: Transaction, claim: Claim, step: str, index: int) -> bool:
+        return (claim.turn_id, step, index) in self.results
+
+    async def note(self, _: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        for type_, facts in events:
+            self._note(claim.turn_id, type_, 0, type_, facts)
+
+    async def add(self, _: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        self._note(turn_id, type_, 0, type_, facts)
+
+    async def effect(self, _: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        place = (turn_id, step, index)
+        if place not in self.requests:
+            return None
+        result = self.results.get(place)
+        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
+
+    async def read(self, _: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
+        return self.events.get(turn_id, ())
+
+    def _note(self, turn_id: UUID, step: str, index: int, type_: str, facts: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC)
+        self.notes.append((step, facts))
+        self.events.setdefault(turn_id, []).append(JournalEvent(step, index, type_, 1, now, now, facts))
+
+
+@dataclass(slots=True)
+class MemoryInteractions:
+    """The port Interactions."""
+
+    rows: dict[UUID, Mapping[str, Any]] = field(default_factory=dict)
+
+    async def add(self, _: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
+        self.rows.setdefault(claim.turn_id, {**meta, "session_id": str(session_id)})

@@ -10,18 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.meta import (
-    OUTCOME_BY_CODE,
-    MetaErrorDetails,
-    answer_challenge,
-    as_text,
-    as_time,
-    check_secret,
-    check_signature,
-    classify,
-    describe_error,
-    parse_object,
-)
+from hermes.channels.meta import OUTCOME_BY_CODE, MetaErrorDetails, answer_challenge, check_signature, classify, describe_error
+from hermes.channels.webhook_values import as_text, as_time, check_secret, parse_object
 from hermes.ports.channels import PlatformResponse, SendOutcome, SendResult, Webhook, WebhookNotAuthentic
 from tests.unit.channels.meta.shaken import ANYTHING
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.channels.telegram.entities import MAX_ENTITIES
+from hermes.channels.telegram.channel import MAX_ENTITIES
 from hermes.channels.text import read_markdown
 from tests.unit.channels.telegram.strict import faults, spoken
 from tests.unit.channels.telegram.updates import TELEGRAM

@@ -19,7 +19,7 @@ from hermes.channels.text import (
     read_markdown,
     split,
 )
-from hermes.channels.text.graphemes import is_boundary
+from hermes.graphemes import find_boundaries
 from tests.unit.channels.text.answers import ANSWERS, CLUSTERS, MARKDOWN, PROSE, UNHURRIED
 from tests.unit.channels.text.stopwatch import assert_linear
 
@@ -78,11 +78,11 @@ def test_no_character_is_broken(clusters: list[str], limit: int, size: SizeFunct
 @UNHURRIED
 @given(MARKDOWN.map(read_markdown), LIMITS, SIZES)
 def test_nothing_is_cut_through_that_fits_into_a_part(document: RichText, limit: int, size: SizeFunction) -> None:
-    at = 0
+    at, boundaries = 0, find_boundaries(document.text)
     for part in split(document, limit, size):
         at = document.text.index(part.text, at) + len(part.text)
         for span in document.spans:
-            if span.start < at < span.end and is_boundary(document.text, span.start) and is_boundary(document.text, span.end):
+            if span.start < at < span.end and span.start in boundaries and span.end in boundaries:
                 assert size(document.slice(span.start, span.end)) > limit
 
 

@@ -1,15 +1,11 @@
-"""A model that says what it is told to, one thing after the other; tables for its tools; a web of one picture."""
+"""Tables for the tools of a model, and a web of one picture."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.concierge import Food, FoundProduct, MealItem
-from hermes.ports.memories import Soul
-from hermes.ports.models import Answer, Caller
 from hermes.ports.runtime import Transaction
 from hermes.ports.tools import FetchedMedia
 from hermes.tools.concierge import Concierge, concierge_tools
@@ -32,38 +28,6 @@ class OneAddress:
     async def fetch(self, url: str) -> FetchedMedia:
         self.asked.append(url)
         return FetchedMedia(self.body, self.media_type)
-
-
-@dataclass
-class Says:
-    """The port Models."""
-
-    answers: list[Any]
-    asked: list[ModelRequest] = field(default_factory=list)
-
-    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
-        self.asked.append(ask)
-        answer = self.answers.pop(0)
-        message = {"role": "assistant", **(answer if isinstance(answer, dict) else {"content": answer})}
-        usage = Usage(tokens_in=10, tokens_out=2)
-        completion = Completion(message=message, finish_reason="stop", usage=usage, model="m-1", request_digest="")
-        return Answer(uuid4(), completion, "anthropic", "m", 20, {"tokens_in": 1}, (), 5)
-
-
-def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """A model's structured answer."""
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    return {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
-
-
-class Knows:
-    """The port Souls, always the same."""
-
-    async def load(self, *_: object, **__: object) -> Soul:
-        return Soul("You are Hermes.", None, is_recall_used=False, load_ms=3)
-
-    async def invalidate(self, _: object) -> None:
-        return
 
 
 @dataclass

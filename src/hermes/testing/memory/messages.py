@@ -1,0 +1,308 @@
+"""Messages on their way, in memory: the inbox, the outbox, the signals between them, and the breakers of platforms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from hermes.delivery import breaker as rules
+from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
+from hermes.ports.errors import ClaimLost
+from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin
+from hermes.ports.outbox import (
+    Admission,
+    BreakerChange,
+    BreakerTransition,
+    ChannelName,
+    DeliveryResult,
+    MessageBody,
+    OutboxAnswer,
+    OutboxLengths,
+    OutboxMessage,
+    OutboxState,
+    ProactiveMessage,
+    readable_text,
+)
+from hermes.ports.runtime import Clock, Transaction
+from hermes.ports.users import User
+from hermes.router.intake import join_messages
+from hermes.turn import Envelope, Platform
+
+
+@dataclass(slots=True)
+class MemoryInbox:
+    """The port Inbox. It is never full, and every message can be read."""
+
+    messages: dict[UUID, InboxMessage] = field(default_factory=dict)
+    """The users' messages by turn, in their order. A test that makes a claim without `accept` puts its message here."""
+    finished: list[UUID] = field(default_factory=list)
+    buried: dict[UUID, str] = field(default_factory=dict)
+    """Turns that were given up, and why."""
+    joined: dict[UUID, UUID] = field(default_factory=dict)
+    """The turns of messages that were joined to an earlier one, and the turn of that one."""
+    attempts: dict[UUID, int] = field(default_factory=dict)
+    epochs: dict[UUID, int] = field(default_factory=dict)
+    """By conversation."""
+
+    async def accept(self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
+        for message in self.messages.values():
+            if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
+                return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
+        known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
+        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC))
+        self.messages[turn_id] = message
+        return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
+
+    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | None:
+        message = self.messages.get(turn_id)
+        if message is None or self._has_ended(turn_id):
+            return None
+        conversation = message.conversation_id
+        self.attempts[turn_id] = self.attempts.get(turn_id, 0) + 1
+        self.epochs[conversation] = self.epochs.get(conversation, 0) + 1
+        parts = [message, *(self.messages[other] for other, first in self.joined.items() if first == turn_id)]
+        since = message.received_at - timedelta(minutes=1)
+        return Claim(
+            turn_id,
+            conversation,
+            message.user_id,
+            seq=self._seq(message),
+            epoch=self.epochs[conversation],
+            attempt=self.attempts[turn_id],
+            envelope=join_messages([self._read(part).envelope for part in parts]),
+            age_s=(datetime.now(UTC) - message.received_at).total_seconds(),
+            recent=sum(
+                (other.conversation_id, other.user_id) == (conversation, message.user_id)
+                and since < other.received_at <= message.received_at
+                for other in self.messages.values()
+            ),
+        )
+
+    async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
+        there = [message for message in self.messages.values() if message.conversation_id == claim.conversation_id]
+        return [self._read(message) for message in there[claim.seq :] if not self._has_ended(message.turn_id)][:limit]
+
+    async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
+        await self.hold(tx, claim)
+        self.joined.update({message.turn_id: claim.turn_id for message in others})
+        return replace(claim, envelope=join_messages([claim.envelope, *(message.envelope for message in others)]))
+
+    async def uncount_attempt(self, _: Transaction, claim: Claim) -> None:
+        if self.epochs.get(claim.conversation_id) == claim.epoch and not self._has_ended(claim.turn_id):
+            self.attempts[claim.turn_id] -= 1
+
+    async def hold(self, _: Transaction, claim: Claim) -> None:
+        if self.epochs.get(claim.conversation_id, 0) > claim.epoch:
+            raise ClaimLost
+
+    async def finish(self, _: Transaction, claim: Claim) -> None:
+        self.finished.append(claim.turn_id)
+
+    async def bury(self, _: Transaction, claim: Claim, reason: str) -> None:
+        self.buried[claim.turn_id] = reason
+
+    async def bury_unread(self, _: Transaction, turn_id: UUID, reason: str) -> None:
+        self.buried[turn_id] = reason
+
+    async def origin(self, _: Transaction, turn_id: UUID) -> TurnOrigin | None:
+        message = self.messages.get(turn_id)
+        return None if message is None else TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id))
+
+    async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
+        message = self.messages.get(turn_id)
+        return None if message is None else self._read(message)
+
+    async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
+        found = [message for message in self.messages.values() if (message.user_id, message.envelope.account) == (user_id, account)]
+        private = [message for message in found if not self._is_shared(message.conversation_id)]
+        return max(private, key=lambda message: message.received_at, default=None)
+
+    async def newest(self, _: Transaction, account: str, platform: Platform) -> InboxMessage | None:
+        found = [message for message in self.messages.values() if channel_of(message)[:2] == (account, platform)]
+        return max(found, key=lambda message: message.received_at, default=None)
+
+    async def waiting(self, _: Transaction) -> int:
+        return sum(not self._has_ended(turn_id) for turn_id in self.messages)
+
+    def _from_same_user(self, message: InboxMessage) -> Iterator[InboxMessage]:
+        there = (message.conversation_id, message.user_id)
+        return (other for other in self.messages.values() if (other.conversation_id, other.user_id) == there)
+
+    def _has_ended(self, turn_id: UUID) -> bool:
+        return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined
+
+    def _seq(self, message: InboxMessage) -> int:
+        there = [other.turn_id for other in self.messages.values() if other.conversation_id == message.conversation_id]
+        return there.index(message.turn_id) + 1
+
+    def _read(self, message: InboxMessage) -> InboxMessage:
+        return replace(message, envelope=replace(message.envelope, is_shared=self._is_shared(message.conversation_id)))
+
+    def _is_shared(self, conversation_id: UUID) -> bool:
+        there = [message for message in self.messages.values() if message.conversation_id == conversation_id]
+        is_api = any(message.envelope.event.platform is Platform.REST for message in there)
+        return any(message.envelope.is_shared for message in there) or (is_api and len({message.user_id for message in there}) > 1)
+
+
+@dataclass(slots=True)
+class MemoryOutbox:
+    """The port Outbox. A message that was put back waits until `is_due` is set again."""
+
+    answers: dict[UUID, list[MessageBody]] = field(default_factory=dict)
+    queued_messages: list[OutboxMessage] = field(default_factory=list)
+    """The messages to send, in order."""
+    settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
+    proactive: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
+    """Each with the user's message that asked for it."""
+    recorded: set[int] = field(default_factory=set)
+    is_due: bool = True
+    """False: the first message waits for its time."""
+
+    async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
+        if claim.turn_id in self.answers:
+            return
+        self.answers[claim.turn_id] = [*parts]
+        if state is OutboxState.PENDING:
+            envelope = claim.envelope
+            where = (envelope.account, envelope.event.platform, envelope.channel_id)
+            for part, body in enumerate(parts):
+                place = (len(self.queued_messages) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
+                message = OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+                self.queued_messages.append(message)
+
+    async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
+        for place, message in enumerate(self.queued_messages):
+            if message.conversation_id == conversation_id:
+                if not self.is_due:
+                    return None
+                self.queued_messages[place] = replace(message, tries=message.tries + 1)
+                return self.queued_messages[place]
+        return None
+
+    async def settle(self, _: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
+        if message not in self.queued_messages:
+            return None
+        if result.moved_to is not None:
+            there = [queued.id for queued in self.queued_messages if outgoing_channel(queued) == outgoing_channel(message)]
+            message = replace(message, channel_id=result.moved_to)
+            for place, queued in enumerate(self.queued_messages):
+                if queued.id in there:
+                    self.queued_messages[place] = replace(queued, channel_id=result.moved_to)
+        if result.state is OutboxState.PENDING:
+            place = self.queued_messages.index(message)
+            failures, doubts = message.failures + result.is_failure, message.doubts + result.is_doubtful
+            self.queued_messages[place] = replace(message, failures=failures, doubts=doubts)
+            self.is_due = False
+        else:
+            self.queued_messages.remove(message)
+            self.settled.append((message, result))
+        return result.state
+
+    async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
+        return OutboxAnswer(turn_id, readable_text(self.answers[turn_id]), {}) if turn_id in self.answers else None
+
+    async def waiting(self, _: Transaction) -> int:
+        return len(self.queued_messages)
+
+    async def put_proactive(
+        self, _: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
+    ) -> None:
+        if all((message.turn_id, message.name) != (asked.turn_id, name) for _, message, _ in self.proactive):
+            message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
+            self.proactive.append((asked, message, state))
+
+    async def take_proactive(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
+        found = [
+            message for asked, message, _ in self.proactive if asked.conversation_id == conversation_id and message.id not in self.recorded
+        ]
+        self.recorded |= {message.id for message in found}
+        return found
+
+    async def proactive_messages(
+        self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
+    ) -> Sequence[ProactiveMessage]:
+        where = (account, platform, channel_id)
+        found = [message for asked, message, _ in self.proactive if channel_of(asked) == where and message.id > after]
+        return found[:limit]
+
+    async def stranded_conversations(self, _: Transaction, __: float, *, limit: int = 500) -> Sequence[UUID]:
+        """All conversations with a message that is due: no message is ever touched long ago here."""
+        return list(dict.fromkeys(message.conversation_id for message in self.queued_messages if self.is_due))[:limit]
+
+    async def lengths(self, _: Transaction) -> OutboxLengths:
+        dead = sum(result.state is OutboxState.DEAD for _, result in self.settled)
+        return OutboxLengths(failed_sends=sum(message.failures > 0 for message in self.queued_messages), dead_letters=dead)
+
+
+def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:
+    return channel_in(message.envelope)
+
+
+def outgoing_channel(message: OutboxMessage) -> tuple[str, Platform, str]:
+    return message.account, message.platform, message.channel_id
+
+
+def channel_in(envelope: Envelope) -> tuple[str, Platform, str]:
+    return envelope.account, envelope.event.platform, envelope.channel_id
+
+
+@dataclass(slots=True)
+class MemoryAnswerSignals:
+    """The port AnswerSignals, within one process."""
+
+    announced: list[UUID] = field(default_factory=list)
+    _listeners: dict[UUID, list[AnswerSignal]] = field(default_factory=dict)
+
+    async def announce(self, turn_id: UUID) -> None:
+        self.announced.append(turn_id)
+        for listener in self._listeners.get(turn_id, ()):
+            listener.fire()
+
+    @asynccontextmanager
+    async def listen(self, turn_id: UUID) -> AsyncIterator[AnswerSignal]:
+        listener, there = AnswerSignal(), self._listeners.setdefault(turn_id, [])
+        there.append(listener)
+        try:
+            yield listener
+        finally:
+            there.remove(listener)
+
+
+@dataclass(slots=True)
+class MemoryBreakers:
+    """The port Breakers."""
+
+    clock: Clock
+    limits: BreakerLimits = DEFAULT_LIMITS
+    states: dict[ChannelName, Breaker] = field(default_factory=dict)
+
+    async def admit(self, channel_name: ChannelName) -> Admission:
+        self.states[channel_name], admission = rules.admit(self._of(channel_name), self._now, self.limits)
+        return admission
+
+    async def record_success(self, channel_name: ChannelName) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_success(self._of(channel_name))
+        return changed
+
+    async def record_failure(self, channel_name: ChannelName, admission: Admission) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_failure(
+            self._of(channel_name), self._now, self.limits, is_probe=admission.is_probe
+        )
+        return changed
+
+    async def release_probe(self, channel_name: ChannelName, admission: Admission) -> None:
+        self.states[channel_name] = rules.release_probe(self._of(channel_name), is_probe=admission.is_probe)
+
+    async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
+        self.states[channel_name], changed = rules.record_unauthorized(self._of(channel_name), self._now, self.limits)
+        return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
+
+    def _of(self, channel_name: ChannelName) -> Breaker:
+        return self.states.get(channel_name, CLOSED)
+
+    @property
+    def _now(self) -> float:
+        return self.clock.now().timestamp()

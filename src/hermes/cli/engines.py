@@ -39,5 +39,5 @@ def _engine_named(name: str, workers: int) -> ChunkEngine:
     try:
         engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
     except ModuleNotFoundError as error:
-        fail(f"--engine {name} needs {missing_package(error)}; install it: pip install 'hermes-graph[batch]'")
+        fail(f"the engine {name} needs {missing_package(error)}; install it: pip install 'hermes-graph[batch]'")
     return engine

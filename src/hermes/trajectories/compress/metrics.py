@@ -4,11 +4,11 @@ Totals can be added: of chunks, of processes, and of a run before and after an i
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.compaction import CompactionResult
 from hermes.trajectories.compress.summariser import MODEL
 
 
@@ -77,9 +77,6 @@ class Totals:
     def merge(self, other: Totals) -> None:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def metrics_of(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:

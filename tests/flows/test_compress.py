@@ -186,11 +186,11 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
         (("t.jsonl", "--tokenizer", "moonshotai/Kimi-K2-Thinking"), "tokenizer moonshotai/Kimi-K2-Thinking is not in"),
         (
             ("t.jsonl", "--workers", 2),
-            "--workers is a key of the settings (--config) now: write processing.num_workers there, or --set proc",
+            "--workers is a key of the settings (--config) now: write processing.num_workers there",
         ),
         (
             ("t.jsonl", "--seed=7"),
-            "--seed is a key of the settings (--config) now: write processing.seed there, or --set processing.seed=VALUE",
+            "--seed is a key of the settings (--config) now: write processing.seed there",
         ),
         (("t.jsonl", "--set", "processing.seed"), "--set 'processing.seed': expected KEY=VALUE"),
         (("t.jsonl", "--set", "processing.seeds=1"), "unknown key processing.seeds; did you mean processing.seed?"),

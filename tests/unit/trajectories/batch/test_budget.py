@@ -1,7 +1,7 @@
 """When a run has spent enough: what rollouts cost is known from all that were made."""
 
-from hermes.trajectories.batch.budget import Budget, BudgetDecision
 from hermes.trajectories.batch.rollout import RolloutEntry, RolloutOutcome
+from hermes.trajectories.batch.run import Budget, BudgetDecision
 
 
 def cost(tokens: int) -> RolloutEntry:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.budget import Budget
 from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, RolloutOutcome
+from hermes.trajectories.batch.run import BatchRun, Budget
 from hermes.trajectories.batch.run_files import ASIDE
 from hermes.trajectories.batch.run_folder import RunFolder
-from hermes.trajectories.batch.runner import BatchRunner
 from hermes.trajectories.batch.statistics import statistics_of
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing, said
@@ -62,7 +61,7 @@ async def test_unseeded_runs_send_none(stage: Stage) -> None:
 
 
 async def test_goes_on_where_it_stopped_and_asks_for_nothing_twice(stage: Stage) -> None:
-    def after(count: int, runner: BatchRunner) -> None:
+    def after(count: int, runner: BatchRun) -> None:
         seen: list[RolloutEntry] = []
 
         def note(entry: RolloutEntry) -> None:
@@ -70,7 +69,7 @@ async def test_goes_on_where_it_stopped_and_asks_for_nothing_twice(stage: Stage)
             if len(seen) == count:
                 runner.stop("enough")
 
-        runner._on_rollout = note
+        runner.on_rollout = note
 
     asked = 0
     while len(stage.entries) < 20:

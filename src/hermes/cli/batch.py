@@ -67,7 +67,8 @@ def batch_command(
         typer.Option(help="A model of the settings.", show_default="the first of completions.tier", rich_help_panel=RECIPE_PANEL),
     ] = None,
     rollouts: Annotated[
-        int | None, typer.Option("--rollouts", "-n", min=1, help="Rollouts for each prompt.", rich_help_panel=RECIPE_PANEL)
+        int | None,
+        typer.Option("--rollouts", "-n", min=1, help="Rollouts for each prompt.", show_default="1", rich_help_panel=RECIPE_PANEL),
     ] = None,
     tools: Annotated[
         list[str] | None,
@@ -78,7 +79,8 @@ def batch_command(
         ),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-j", min=1, help="How many rollouts run at once.", rich_help_panel=RECIPE_PANEL)
+        int | None,
+        typer.Option("--concurrency", "-j", min=1, help="How many rollouts run at once.", show_default="8", rich_help_panel=RECIPE_PANEL),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only this many rows, from the start of the file.", rich_help_panel=RECIPE_PANEL)

@@ -212,7 +212,9 @@ def _read_messages(file: Path) -> list[dict[str, Any]]:
 
 
 def _toml(value: Any) -> str:
-    """Return a JSON value as TOML, which has no null: that is left out. The escapes of JSON are escapes of TOML too, except that TOML escapes the character DEL."""
+    """Return a JSON value as TOML. TOML has no null, so that is left out.
+
+    The escapes of JSON are escapes of TOML too; TOML escapes the character DEL as well."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items() if each is not None) + "}"
     if isinstance(value, list):

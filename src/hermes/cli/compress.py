@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hermes.cli.commands import app
+from hermes.cli.commands import LazyParts, app
 from hermes.cli.compress_output import show_analysis, show_compress_bar, show_finished
-from hermes.cli.compress_paths import StoredQuery, find_paths, load_service, spool_sessions
+from hermes.cli.compress_paths import StoredQuery, find_paths, spool_sessions
 from hermes.cli.engines import open_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
@@ -46,6 +46,7 @@ KEYS = {
 
 @app.command("compress", cls=command_with_keys(KEYS, "the settings (--config)"))
 def compress_command(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None,
         typer.Argument(help="A file of trajectories (ShareGPT, OpenAI or graphs; JSON or JSONL), or a folder of them.", show_default=False),
@@ -142,6 +143,7 @@ def compress_command(
     if is_config_wanted:
         typer.echo(resources.files("hermes.trajectories.compress").joinpath(DEFAULT_CONFIG).read_text(encoding="utf-8"), nl=False)
         return
+    parts: LazyParts = context.obj
     options = {"compression.target_max_tokens": target_tokens, "tokenizer.name": tokenizer}
     settings = _settings(config, parse_keys(keys) | {key: value for key, value in options.items() if value is not None})
     chosen = settings.summarization.model if model is None else None if model == NO_MODEL else model
@@ -153,15 +155,16 @@ def compress_command(
         work.counter()  # a missing tokenizer is reported before the work begins
         nowhere = Path("nowhere") if query and is_dry_run else None  # a dry run writes nothing, so it needs no --out
         places, inputs = find_paths(files or (), query, out or nowhere, settings)
-        with open_engine(settings.processing.engine, settings.processing.num_workers) as engine, tempfile.TemporaryDirectory() as folder:
+        processing = settings.processing
+        with open_engine(processing.engine, processing.num_workers, parts) as engine, tempfile.TemporaryDirectory() as folder:
             if query:
                 spool = replace(places, out=Path(folder, "out")) if is_dry_run else places
-                inputs, broken = spool_sessions(spool, query, restarts=is_restart and not is_dry_run)
+                inputs, broken = spool_sessions(spool, query, parts, restarts=is_restart and not is_dry_run)
             run = CompressRun(inputs, work, places)
             if is_dry_run:
-                _dry_run(run, engine, settings_file, is_json=is_json)
+                _dry_run(run, engine, settings_file, parts, is_json=is_json)
                 return
-            _compress(run, engine, settings_file, budget, restarts=is_restart and not query, is_quiet=is_json)
+            _compress(run, engine, settings_file, parts, budget, restarts=is_restart and not query, is_quiet=is_json)
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
@@ -199,21 +202,28 @@ def _micro_usd(usd: float, model: str | None) -> int:
     return round(usd * 1_000_000)
 
 
-def _choose_model(run: CompressRun, settings_file: Path | None) -> tuple[Any, Any]:
+def _choose_model(run: CompressRun, settings_file: Path | None, parts: LazyParts) -> tuple[Any, Any]:
     """Return the module that opens models, and the model that the user chose."""
-    service = load_service("a model's summaries need")
+    service = parts.load_compress_service("a model's summaries need")
     return service, service.choose_model(run.work.model, run.work.settings.summarization, settings_file)
 
 
 def _compress(
-    run: CompressRun, engine: ChunkEngine, settings_file: Path | None, budget: int | None, *, restarts: bool, is_quiet: bool
+    run: CompressRun,
+    engine: ChunkEngine,
+    settings_file: Path | None,
+    parts: LazyParts,
+    budget: int | None,
+    *,
+    restarts: bool,
+    is_quiet: bool,
 ) -> None:
     size = run.input_bytes
     if run.work.model is None:
         with show_compress_bar(size, "compressing", is_quiet=is_quiet, is_paid=False) as advance:
             compress_files(run, engine, restarts=restarts, on_step=advance)
         return
-    service, chosen = _choose_model(run, settings_file)
+    service, chosen = _choose_model(run, settings_file, parts)
     with show_compress_bar(size, "compressing", is_quiet=is_quiet, is_paid=True) as advance:
 
         async def act(model: SamplingModel, at_once: int | None) -> None:
@@ -224,9 +234,9 @@ def _compress(
         service.with_model(chosen, act)
 
 
-def _dry_run(run: CompressRun, engine: ChunkEngine, settings_file: Path | None, *, is_json: bool) -> None:
+def _dry_run(run: CompressRun, engine: ChunkEngine, settings_file: Path | None, parts: LazyParts, *, is_json: bool) -> None:
     model = run.work.model
-    service, chosen = _choose_model(run, settings_file) if model is not None else (None, None)  # a missing model is reported at once
+    service, chosen = _choose_model(run, settings_file, parts) if model is not None else (None, None)  # a missing model is reported at once
     with show_compress_bar(run.input_bytes, "counting", is_quiet=is_json, is_paid=False) as advance:
         found = analyse(run, engine, on_step=advance)
     values = found.to_dict(run.work.settings.compression.target_max_tokens)

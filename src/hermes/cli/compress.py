@@ -19,6 +19,7 @@ from hermes.cli.compress_paths import StoredQuery, find_paths, spool_sessions
 from hermes.cli.engines import open_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
+from hermes.cli.options import STORE, AllStored, Conversations, Since, StoreAccount
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.model_queue import SummaryBudgetSpent, compress_files_with_model
 from hermes.trajectories.compress.output import TRAJECTORY_METRICS
@@ -33,7 +34,7 @@ CONFIG = Path("configs/trajectory_compression.yaml")
 DEFAULT_CONFIG = "trajectory_compression.yaml"
 NO_MODEL = "none"
 EXIT_INTERRUPTED, EXIT_INCOMPLETE = 130, 1
-SUMMARIES, STORE = "The model that summarises", "Read from the store of a Hermes, running or not, instead of files"
+SUMMARIES = "The model that summarises"
 KEYS = {
     "--workers": "processing.num_workers",
     "-w": "processing.num_workers",
@@ -103,23 +104,10 @@ def compress_command(
             min=0, help="Stop before the run costs more; the same command continues it.", show_default=False, rich_help_panel=SUMMARIES
         ),
     ] = None,
-    conversation: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A conversation or session id, a channel, or a chat's name in X-Hermes-Session; repeatable.",
-            rich_help_panel=STORE,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN",
-            help="Whole sessions with a message since then: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
-            rich_help_panel=STORE,
-        ),
-    ] = None,
-    account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=STORE)] = None,
-    is_everything: Annotated[bool, typer.Option("--stored", help="All sessions of the store.", rich_help_panel=STORE)] = False,
+    conversation: Conversations = None,
+    since: Since = None,
+    account: StoreAccount = None,
+    is_everything: AllStored = False,
     settings_file: Annotated[
         Path | None,
         typer.Option(

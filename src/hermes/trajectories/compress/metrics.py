@@ -25,7 +25,7 @@ class Totals:
     rejected: int = 0
     """Could not be read; kept in a separate file."""
     left_out: int = 0
-    """Not in the sample (`--sample-percent`)."""
+    """Not in the sample (`processing.sample_percent`)."""
     fallbacks: int = 0
     """Summarised, at least in part, without the model that the settings name."""
     off_policy: int = 0

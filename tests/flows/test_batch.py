@@ -470,3 +470,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
     assert sum(told["toolsets"].values()) == 2
     assert 0 < told["estimate"]["min_usd"] < told["estimate"]["max_usd"]
     assert not (desk.folder / "runs").exists()
+
+
+def test_a_dry_run_reads_a_run_that_was_killed_while_it_wrote_a_line(desk: Desk) -> None:
+    (desk.folder / "runs" / "r").mkdir(parents=True)
+    index = desk.folder / "runs" / "r" / "rollouts.jsonl"
+    entry = {"item": "cat", "rollout": 0, "digest": "", "outcome": "completed", "start": 0, "size": 9}
+    index.write_text(json.dumps(entry) + '\n{"item": "hal')
+    code, output, complaints = desk.batch("--dry-run", "--json")
+    assert (code, json.loads(output)["rollouts"], complaints) == (0, {"done": 1, "to_do": 2}, "")

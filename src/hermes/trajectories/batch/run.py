@@ -78,7 +78,7 @@ class BatchRun:
     ) -> None:
         """Makes so many `rollouts` of each item, of the first `limit` items only, and none of the items in `without`.
 
-        `items` are read several times. The budget also counts what the folder has already. `sleep` waits between two tries."""
+        `items` are read several times. The budget also counts what the folder has when the run begins. `sleep` waits between two tries."""
         self.folder, self.items, self.recipe, self.pace = folder, items, recipe, pace or BatchPace()
         self.budget, self.verifier, self.limit = budget or Budget(), verifier, limit
         self.reason = ""
@@ -88,10 +88,6 @@ class BatchRun:
         self._under_way: set[asyncio.Task[Rollout]] = set()
         self._changed = asyncio.Condition()
         self._errors_in_a_row = 0
-        for placed in folder.read_index():
-            self.budget.add(placed.entry)
-        for entry in folder.entries_aside():
-            self.budget.add(entry, is_finished=False)
 
     def jobs(self) -> Iterator[RolloutJob]:
         """Yield the rollouts that are not done, item by item: rollouts of one prompt run together, so the server's prompt cache helps."""
@@ -110,6 +106,10 @@ class BatchRun:
     async def run(self, model: SamplingModel, toolsets: Mapping[str, Toolset] | None = None, outputs: Sequence[RolloutOutput] = ()) -> None:
         """Work until all rollouts are done or `stop` is called. The recipe draws from the names of the toolsets. Each rollout is put to the
         folder, and then to the outputs, one after the other. Raises errors that are not a rollout's: a full disk, a bug in Hermes."""
+        for placed in self.folder.read_index():
+            self.budget.add(placed.entry)
+        for entry in self.folder.entries_aside():
+            self.budget.add(entry, is_finished=False)
         making = _Making(iter(self.jobs()), model, toolsets or {}, (RolloutWriter(self.folder), *outputs))
         try:
             async with asyncio.TaskGroup() as group:

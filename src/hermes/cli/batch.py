@@ -7,7 +7,7 @@ from contextlib import closing
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -140,47 +140,64 @@ def batch_command(
     settings = settings_from(config)
     try:
         file = read_recipe(source, parse_keys(keys) | {key: value for key, value in options.items() if value is not None})
-        recipe, verifier = file.batch_recipe(tiers_of(settings)[settings.completions.tier].chain[0]), file.verifier()
-        index = file.items.index()
-        _refuse_unusable(recipe, settings)
-
-        def new_run(folder: RunFolder, without: frozenset[str] = frozenset()) -> BatchRun:
-            return BatchRun(
-                folder,
-                file.items,
-                recipe,
-                file.pace(),
-                rollouts=file.rollouts,
-                limit=file.limit,
-                without=without,
-                budget=file.budget(),
-                verifier=verifier,
-            )
-
-        if is_dry:
-            show_plan(new_run(RunFolder.peek(file.folder)), settings, index, is_json=is_json)
-            return
-        with closing(RunFolder.open(file.folder, recipe.to_dict(), may_go_on=is_resumed)) as folder:
-            changes = changes_since(folder, index)
-            _handle_changes(folder, changes, changed, is_retried=is_retried)
-            folder.write(RECIPE, file.to_toml())
-            record_items(folder, index)
-            batch = new_run(folder, frozenset(changes.changed if changed is ChangedRows.KEEP else ()))
-            run(run_batch(batch, settings, account=file.account, is_stored=file.store, is_quiet=is_json))
-            values, item_lines = summarise_run(batch, file.pass_mark)
-            folder.write(STATISTICS, [json.dumps(values, indent=2) + "\n"])
-            folder.write(ITEMS, item_lines)
-            if file.groups:
-                folder.write(GROUPS, (line + "\n" for line in graphs_by_item(folder)))
+        values = _carry_out(file, settings, changed, is_resumed=is_resumed, is_retried=is_retried, is_dry=is_dry, is_json=is_json)
     except (TrajectoryError, StartRefused) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or source}: {error.strerror}")
+    if values is None:
+        return
     if is_json:
         typer.echo(json.dumps(values))
     say_end(file.folder, values, is_quiet=is_json, export=file.folder / (GROUPS if file.groups else GRAPHS))
     if values["stopped"] or values["left"]:
         raise typer.Exit(130 if values["stopped"] == INTERRUPTED else CANNOT_RUN)
+
+
+def _carry_out(
+    file: RecipeFile,
+    settings: Settings,
+    changed: ChangedRows | None,
+    *,
+    is_resumed: bool,
+    is_retried: bool,
+    is_dry: bool,
+    is_json: bool,
+) -> dict[str, Any] | None:
+    """Check everything, run the recipe, and write what came out; return the statistics. A dry run only shows the plan, and has none."""
+    recipe, verifier = file.batch_recipe(tiers_of(settings)[settings.completions.tier].chain[0]), file.verifier()
+    index = file.items.index()
+    _refuse_unusable(recipe, settings)
+
+    def new_run(folder: RunFolder, without: frozenset[str] = frozenset()) -> BatchRun:
+        return BatchRun(
+            folder,
+            file.items,
+            recipe,
+            file.pace(),
+            rollouts=file.rollouts,
+            limit=file.limit,
+            without=without,
+            budget=file.budget(),
+            verifier=verifier,
+        )
+
+    if is_dry:
+        show_plan(new_run(RunFolder.peek(file.folder)), settings, index, is_json=is_json)
+        return None
+    with closing(RunFolder.open(file.folder, recipe.to_dict(), may_go_on=is_resumed)) as folder:
+        changes = changes_since(folder, index)
+        _handle_changes(folder, changes, changed, is_retried=is_retried)
+        folder.write(RECIPE, file.to_toml())
+        record_items(folder, index)
+        batch = new_run(folder, frozenset(changes.changed if changed is ChangedRows.KEEP else ()))
+        run(run_batch(batch, settings, account=file.account, is_stored=file.store, is_quiet=is_json))
+        values, item_lines = summarise_run(batch, file.pass_mark)
+        folder.write(STATISTICS, [json.dumps(values, indent=2) + "\n"])
+        folder.write(ITEMS, item_lines)
+        if file.groups:
+            folder.write(GROUPS, (line + "\n" for line in graphs_by_item(folder)))
+    return values
 
 
 def _refuse_unusable(recipe: BatchRecipe, settings: Settings) -> None:

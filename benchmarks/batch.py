@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +29,13 @@ from hermes.app.batch_model import make_batch_model, open_batch_services
 from hermes.config import load
 from hermes.graph import CallRecord
 from hermes.ops import logs
-from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.distribution import all_toolsets
 from hermes.trajectories.batch.prompt_file import PromptFile
 from hermes.trajectories.batch.python_tools import python_toolset
-from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe, all_toolsets
 from hermes.trajectories.batch.rollout import Rollout
+from hermes.trajectories.batch.run import BatchRun
 from hermes.trajectories.batch.run_folder import RunFolder
-from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutOutput, remaining_jobs
 from hermes.trajectories.batch.statistics import statistics_of
-from hermes.trajectories.batch.writer import RolloutWriter
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest, SamplingModel
 
 CONCURRENCY = 16
@@ -117,11 +114,11 @@ def calls_for(tools: set[str]) -> list[dict[str, Any]]:
     ]
 
 
-class Nowhere:
-    """A shelf that keeps nothing."""
+class Nowhere(RunFolder):
+    """A folder that keeps nothing."""
 
-    async def put(self, rollout: Rollout) -> None:
-        """Let go of it."""
+    def put(self, rollouts: Iterable[tuple[Rollout, bytes]]) -> None:
+        """Let go of them."""
 
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -150,25 +147,16 @@ async def measure(folder: Path, rollouts: int, kind: str, model: SamplingModel, 
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"id": f"i{at}", "prompt": f"Tell me about {at}."}) + "\n" for at in range(rollouts // 4)))
     recipe = BatchRecipe(model=model.name, **KINDS[kind])
-    run = RunFolder.open(folder / f"{kind} {is_kept} {model.name}", recipe.to_dict(), may_go_on=False)
-    plan = BatchPlan(
-        run_id=run.run_id,
-        jobs=remaining_jobs(PromptFile(prompts), 4, run),
-        recipe=recipe,
-        pace=BatchPace(concurrency=CONCURRENCY),
-        model=model,
-        toolsets={"bench": python_toolset("bench", [add, look_up])},
-    )
-    shelves: list[RolloutOutput] = [RolloutWriter(run) if is_kept else Nowhere()]
+    opened = (RunFolder if is_kept else Nowhere).open(folder / f"{kind} {is_kept} {model.name}", recipe.to_dict(), may_go_on=False)
+    run = BatchRun(opened, PromptFile(prompts), recipe, BatchPace(concurrency=CONCURRENCY), rollouts=4)
     began = Took.now()
-    runner = BatchRunner(plan, run, shelves, Budget())
-    await runner.run()
+    await run.run(model, {"bench": python_toolset("bench", [add, look_up])})
     took = Took.now().since(began)
-    assert not runner.reason, runner.reason
+    assert not run.reason, run.reason
     if is_kept:
-        sums = statistics_of(placed.entry for placed in run.read_index())
+        sums = statistics_of(placed.entry for placed in opened.read_index())
         assert (sums.rollouts, dict(sums.outcomes)) == (rollouts, {"completed": rollouts})
-    run.close()
+    opened.close()
     return took
 
 
@@ -236,9 +224,11 @@ def real(max_tokens: int) -> bool:
         folder = Path(name)
         (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": text, "gold": gold}) + "\n" for text, gold in QUESTIONS))
         (folder / "checks.py").write_text(VERIFIER)
-        words = "prompts.jsonl --run-name real --model smollm2 -n 4 --temperature 0.8 --verify checks:names_it --groups --json"
+        words = (
+            "prompts.jsonl --run-name real --model smollm2 -n 4 --set temperature=0.8 --set verify=checks:names_it --set groups=true --json"
+        )
         began = time.perf_counter()
-        told = command(folder, f"batch {words} --max-tokens {max_tokens}")
+        told = command(folder, f"batch {words} --set max_tokens={max_tokens}")
         took = time.perf_counter() - began
         exported = command(folder, "export runs/real/groups.jsonl --format parquet --out rows --json")
         verdict = command(folder, "verify rows --against runs/real/groups.jsonl --json")

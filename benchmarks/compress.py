@@ -262,7 +262,9 @@ def compress(folder: Path, count: int) -> dict[str, bool]:
     settings.write_text(f"compression: {{target_max_tokens: {TARGET}, summary_target_tokens: {SUMMARY}}}\n")
     command = ["-m", "hermes", "compress", rows, "--config", settings, "--json"]
     plain = measured("compress, plain Python", rows, count, [__file__, "--plain", "compress", rows, folder / "plain.jsonl"])
-    measured("compress, hermes compress, 1 worker", rows, count, [*command, "--out", folder / "one.jsonl", "--workers", 1])
+    measured(
+        "compress, hermes compress, 1 worker", rows, count, [*command, "--out", folder / "one.jsonl", "--set", "processing.num_workers=1"]
+    )
     ours = measured("compress, hermes compress", rows, count, [*command, "--out", folder / "all.jsonl"])
     is_same = filecmp.cmp(folder / "one.jsonl", folder / "all.jsonl", shallow=False)
     metrics = json.loads((folder / "compression_metrics.json").read_text())

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from typer.testing import CliRunner
 
 from hermes.app import new_master_key
 from hermes.cli import build_app
-from hermes.cli.batch_run import BatchStop
 from hermes.graph import MessageGraph
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say, ToolCall
@@ -44,6 +44,17 @@ def is_right(row, rollout):
         raise RuntimeError("boom")
     return {"reward": float(str(row["length"]) in rollout.answer), "said": rollout.answer}
 '''
+RECIPE = """
+prompts = "prompts.jsonl"
+run_name = "r"
+tools = ["mine:look_up"]
+verify = "mine:is_right"
+system = "Be brief."
+ephemeral = "Psst."
+groups = true
+[sampling]
+top_k = 40
+"""
 SETTINGS = """
 [backends.gpu]
 kind = "vllm"
@@ -169,9 +180,11 @@ async def house(database_url: str, redis_url: str, tmp_path: Path) -> AsyncItera
 
 
 async def test_prompts_become_rollouts_with_rewards_and_a_verified_export(house: House) -> None:
-    words = ("--tools", "mine:look_up", "--verify", "mine:is_right", "-n", 2, "--temperature", 0.7, "--sampling", "top_k=40", "--json")
-    ended = await house.batch(*words, "--system", "Be brief.", "--ephemeral", "Psst.", "--groups")
+    (house.folder / "recipe.toml").write_text(RECIPE)
+    ended = await house.hermes("batch", "recipe.toml", "--model", "toy", "-n", 2, "--set", "temperature=0.7", "--json")
     assert ended.code == 0, ended.complaints
+    recorded = tomllib.loads((house.folder / "runs" / "r" / "recipe.toml").read_text())
+    assert recorded == tomllib.loads(RECIPE) | {"model": "toy", "rollouts": 2, "temperature": 0.7}
     told = json.loads(ended.output)
     assert (told["planned"], told["rollouts"], told["outcomes"], told["stopped"]) == (6, 6, {"completed": 6}, "")
     assert told["tools"] == {"look_up": {"calls": 6, "done": 4, "failed": 2, "success_rate": 0.6667}}
@@ -198,6 +211,15 @@ async def test_prompts_become_rollouts_with_rewards_and_a_verified_export(house:
 
     rows = await house.ask("select source, tier, account_id, count(*), sum(tokens_out), sum(micro_usd) from calls group by 1, 2, 3")
     assert [(*row[:4], int(row[4])) for row in rows] == [("batch", "batch", "batch", 12, sampled)]
+
+
+async def test_the_example_recipe_runs_and_so_does_the_recorded_one(house: House) -> None:
+    example = await house.hermes("batch", "--example-recipe")
+    (house.folder / "recipe.toml").write_text(example.output)
+    ended = await house.hermes("batch", "recipe.toml", "--json")
+    assert (ended.code, json.loads(ended.output)["outcomes"]) == (0, {"completed": 3}), ended.complaints
+    again = await house.hermes("batch", "runs/try/recipe.toml", "-n", 2, "--resume", "--json")
+    assert (again.code, json.loads(again.output)["outcomes"]) == (0, {"completed": 6}), again.complaints
 
 
 async def test_killed_at_random_nothing_finished_is_lost_or_made_again(house: House) -> None:
@@ -332,24 +354,25 @@ async def test_an_overloaded_server_is_asked_again_and_a_wrong_key_stops_the_run
 
 
 async def test_a_budget_stops_the_run_and_says_how_to_go_on(house: House) -> None:
-    ended = await house.batch("-n", 2, "--budget-tokens", 60)
+    ended = await house.batch("-n", 2, "--set", "budget_tokens=60")
     assert ended.code == 1
-    assert "resume with a higher --budget-tokens" in ended.complaints
+    assert "resume with a higher budget_tokens" in ended.complaints
     done = len(house.entries())
     assert 0 < done < 6
     assert sum(entry["prompt_tokens"] + entry["completion_tokens"] for entry in house.entries()) <= 60
-    assert (await house.batch("-n", 2, "--budget-tokens", 6_000, "--resume")).code == 0
+    assert (await house.batch("-n", 2, "--set", "budget_tokens=6000", "--resume")).code == 0
     assert len(house.toy.seeds) == 6
 
 
 async def test_rollouts_are_sessions_of_the_store_too(house: House) -> None:
-    assert (await house.batch("--tools", "mine:look_up", "--verify", "mine:is_right")).code == 0
-    assert (await house.batch("--tools", "mine:look_up", "--verify", "mine:is_right", "-n", 2, "--resume", "--store")).code == 0
+    words = ("--tools", "mine:look_up", "--set", "verify=mine:is_right")
+    assert (await house.batch(*words)).code == 0
+    assert (await house.batch(*words, "-n", 2, "--resume", "--set", "store=true")).code == 0
     assert (await house.hermes("export", "--account", "batch", "--out", "rows")).code == 0
     assert trained(house.folder / "rows") == Counter(house.toy.returned)
     lines = [json.loads(line) for line in (house.folder / "rows" / "ledger.jsonl").read_text().splitlines()]
     assert len({line["session"] for line in lines[1:]}) == 6
-    assert (await house.batch("--tools", "mine:look_up", "--verify", "mine:is_right", "-n", 2, "--resume", "--store")).code == 0
+    assert (await house.batch(*words, "-n", 2, "--resume", "--set", "store=true")).code == 0
     assert [count for (count,) in await house.ask("select count(*) from sessions")] == [6], "copied twice, there once"
 
 
@@ -398,19 +421,25 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         (("--tools", "no_such"), "--tools 'no_such': there is no module 'no_such'; looked for it in "),
         (("--tools", "mine:__name__"), "--tools 'mine:__name__': 'mine' is not a function, so it cannot be a tool"),
         (("--tools", "mine:odd"), "--tools 'mine:odd': name 'Unheard' is not defined"),
-        (("--model", "smollm2", "--subagents"), "smollm2 takes no tools; leave out --tools and --subagents, or choose another --model"),
+        (
+            ("--model", "smollm2", "--set", "subagents=true"),
+            "smollm2 takes no tools; leave out tools and subagents",
+        ),
         (("--tools", "mcp"), "the settings name no MCP server"),
         (("--tools", "mcp:x"), "--tools mcp:x: the settings name no such MCP server"),
-        (("--verify", "mine"), "expected MODULE:FUNCTION"),
-        (("--verify", "mine:nope"), "--verify 'mine:nope': mine has no 'nope'"),
-        (("--sampling", "top_k"), "expected KEY=VALUE"),
-        (("--distribution", "none.yaml"), "there is no distribution 'none.yaml'"),
-        (("--prefill", "mine.py"), "is not a JSON list of messages"),
-        (("--prefill", "none.json"), "cannot read none.json: No such file or directory"),
-        (("--budget-usd", "inf"), "--budget-usd inf: expected an amount in US dollars; leave the option out for no limit"),
-        (("--budget-usd", "1e308"), "--budget-usd 1e+308: expected an amount"),
+        (("--set", "verify=mine"), "expected MODULE:FUNCTION"),
+        (("--set", "verify=mine:nope"), "verify 'mine:nope': mine has no 'nope'"),
+        (("--set", "temperature"), "--set 'temperature': expected KEY=VALUE"),
+        (("--set", "temprature=1"), "prompts.jsonl: unknown key temprature; did you mean temperature?"),
+        (("--temperature", "0.7"), "--temperature is a key of the recipe (RECIPE.toml) now: write temperature there, or --set temp"),
+        (("--sampling=top_k=40",), "--sampling is a key of the recipe (RECIPE.toml) now: write sampling.KEY there"),
+        (("--set", "distribution=none.yaml"), "there is no distribution 'none.yaml'"),
+        (("--set", "prefill=mine.py"), "is not a JSON list of messages"),
+        (("--set", "prefill=none.json"), "cannot read none.json: No such file or directory"),
+        (("--budget-usd", "inf"), "budget_usd is inf; expected a finite number"),
+        (("--budget-usd", "1e308"), "budget_usd is 1e+308; expected less than"),
         (("--run-name", "a/b"), "cannot be the name of a folder"),
-        (("--prompt-field", "question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
+        (("--set", "prompt_field=question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
     ],
 )
 def test_bad_arguments_are_one_line_and_leave_nothing_behind(desk: Desk, words: tuple[str, ...], says: str) -> None:
@@ -421,8 +450,8 @@ def test_bad_arguments_are_one_line_and_leave_nothing_behind(desk: Desk, words: 
 
 
 def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(*_: object) -> BatchStop:
-        return BatchStop("", 3)
+    async def perform(*_: object, **__: object) -> None:
+        return None
 
     monkeypatch.setattr("hermes.cli.batch.run_batch", perform)
     code, _, complaints = desk.batch("--json")
@@ -431,7 +460,7 @@ def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypat
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
-    words = ("--tools", "mine:look_up", "--distribution", "balanced", "-n", 4, "--limit", 2, "--dry-run", "--ephemeral", "Psst.")
+    words = ("--tools", "mine:look_up", "--set", "distribution=balanced", "-n", 4, "--limit", 2, "--dry-run", "--set", "ephemeral=Psst.")
     code, output, complaints = desk.batch(*words)
     assert (code, complaints) == (0, "")
     assert "8 to do, 0 done" in output
@@ -441,3 +470,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
     assert sum(told["toolsets"].values()) == 2
     assert 0 < told["estimate"]["min_usd"] < told["estimate"]["max_usd"]
     assert not (desk.folder / "runs").exists()
+
+
+def test_a_dry_run_reads_a_run_that_was_killed_while_it_wrote_a_line(desk: Desk) -> None:
+    (desk.folder / "runs" / "r").mkdir(parents=True)
+    index = desk.folder / "runs" / "r" / "rollouts.jsonl"
+    entry = {"item": "cat", "rollout": 0, "digest": "", "outcome": "completed", "start": 0, "size": 9}
+    index.write_text(json.dumps(entry) + '\n{"item": "hal')
+    code, output, complaints = desk.batch("--dry-run", "--json")
+    assert (code, json.loads(output)["rollouts"], complaints) == (0, {"done": 1, "to_do": 2}, "")

@@ -184,7 +184,18 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
             "bad.yaml: unknown key compression.target_tokens; did you mean compression.target_max_tokens?",
         ),
         (("t.jsonl", "--tokenizer", "moonshotai/Kimi-K2-Thinking"), "tokenizer moonshotai/Kimi-K2-Thinking is not in"),
-        (("t.jsonl", "--engine", "spark"), "unknown engine 'spark'; one of local, daft, ray://HOST:PORT"),
+        (
+            ("t.jsonl", "--workers", 2),
+            "--workers is a key of the settings (--config) now: write processing.num_workers there",
+        ),
+        (
+            ("t.jsonl", "--seed=7"),
+            "--seed is a key of the settings (--config) now: write processing.seed there",
+        ),
+        (("t.jsonl", "--set", "processing.seed"), "--set 'processing.seed': expected KEY=VALUE"),
+        (("t.jsonl", "--set", "processing.seeds=1"), "unknown key processing.seeds; did you mean processing.seed?"),
+        (("t.jsonl", "--set", "processing.seed=soon"), "processing.seed is 'soon'; expected a whole number"),
+        (("t.jsonl", "--set", "processing.engine=spark"), "unknown engine 'spark'; one of local, daft, ray://HOST:PORT"),
         (("t.jsonl", "--model", "claude-hiku"), "there is no model claude-hiku; did you mean claude-haiku?"),
         (("t.jsonl", "--budget-usd", "1"), "--budget-usd needs a model that costs money; name one with --model"),
         (("t.jsonl", "--model", "claude-haiku", "--budget-usd", "inf"), "--budget-usd is an amount in US dollars, not inf"),
@@ -204,8 +215,8 @@ def test_an_engine_that_is_not_installed_says_what_to_install(folder: Path) -> N
     try:
         import daft  # type: ignore[import-not-found]  # noqa: F401, PLC0415  # only whether it is there
     except ModuleNotFoundError:
-        code, _, errors = run("t.jsonl", "--engine", "daft")
-        assert (code, errors) == (2, "hermes: --engine daft needs daft; install it: pip install 'hermes-graph[batch]'\n")
+        code, _, errors = run("t.jsonl", "--set", "processing.engine=daft")
+        assert (code, errors) == (2, "hermes: the engine daft needs daft; install it: pip install 'hermes-graph[batch]'\n")
 
 
 def start(folder: Path, *words: object) -> subprocess.Popen[str]:
@@ -232,7 +243,7 @@ def wait_for(file: Path, process: subprocess.Popen[Any]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(folder: Path, number: signal.Signals) -> None:
     write(folder / "long.jsonl", [agent_row(index % 14, size=200, prompt_index=index) for index in range(800)])
-    words = ("long.jsonl", "-t", 900, "--json", "--workers", 1)
+    words = ("long.jsonl", "-t", 900, "--json", "--set", "processing.num_workers=1")
     with start(folder, *words) as process:
         wait_for(folder / ".long_compressed.jsonl.unfinished" / "checkpoint.jsonl", process)
         process.send_signal(number)
@@ -240,7 +251,7 @@ def test_killed_or_stopped_the_same_command_goes_on_and_other_settings_do_not(fo
     if number is signal.SIGINT:
         assert (process.returncode, errors) == (130, "hermes: stopped; the same command continues the run\n")
     assert not (folder / "long_compressed.jsonl").exists()
-    code, _, errors = run("long.jsonl", "-t", 800, "--json", "--workers", 1)
+    code, _, errors = run("long.jsonl", "-t", 800, "--json", "--set", "processing.num_workers=1")
     assert (
         code,
         "has compression.target_max_tokens 900, and now it is 800; resume it unchanged, start over with --restart" in errors,

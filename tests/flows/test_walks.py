@@ -102,7 +102,7 @@ def test_an_export_walks_as_the_page_says(tmp_path: Path) -> None:
 
 def test_a_compression_walks_as_the_page_says(tmp_path: Path) -> None:
     write(tmp_path / "t.jsonl", [agent_row(12)])
-    assert_walk("A compression", "compress", tmp_path / "t.jsonl", "--target-tokens", "500", "--workers", "1")
+    assert_walk("A compression", "compress", tmp_path / "t.jsonl", "--target-tokens", "500", "--set", "processing.num_workers=1")
 
 
 def assert_walk(title: str, *words: object) -> None:

@@ -42,23 +42,25 @@ from pathlib import Path
 from typing import Any
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.chunks import find_inputs
-from hermes.trajectories.compress.output import Places
-from hermes.trajectories.compress.files import compress_files
-from hermes.trajectories.compress.worker import Work
-from hermes.trajectories.compress.settings_file import read_settings
-from hermes.trajectories.compress.run import Job
-from hermes.trajectories.engines.local import Local
+from hermes.trajectories.compress.output import OutputPaths
+from hermes.trajectories.compress.run import CompressRun, compress_files
+from hermes.trajectories.compress.settings import read_settings
+from hermes.trajectories.compress.worker import CompressWork
+from hermes.trajectories.engines.local import LocalEngine
 
 if __name__ == "__main__":
     source, out, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     settings = read_settings(None, {"compression.target_max_tokens": 500, "compression.summary_target_tokens": 100})
-    job = Job(find_inputs(source), Work(settings), Places(out, out.with_suffix(".json"), is_folder=True), chunk_bytes=20_000)
+    places = OutputPaths(out, out.with_suffix(".json"), is_folder=True)
+    planned, run = (CompressRun(find_inputs(source), CompressWork(settings), places, chunk_bytes=20_000) for _ in range(2))
     if where == "local":
-        engine = Local(1)
+        engine = LocalEngine(1)
     else:
         from hermes.trajectories.engines.daft import DaftEngine
         engine = DaftEngine(None if where == "processes" else where)
-    print(json.dumps([analyse(job, engine).to_dict(500), compress_files(job, engine).metrics["summary"]]))
+    analysis = analyse(planned, engine).to_dict(500)
+    compress_files(run, engine)
+    print(json.dumps([analysis, run.metrics["summary"]]))
 """
 
 

@@ -7,7 +7,11 @@ import io
 import os
 import signal
 import sys
-from typing import Any, NamedTuple, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+if TYPE_CHECKING:  # the base install has none of this
+    from hermes.trajectories.engines import ChunkEngine
 
 
 class CommandModule(NamedTuple):
@@ -20,6 +24,8 @@ class CommandModule(NamedTuple):
 
 BASE_MODULE = "hermes.cli.commands"
 MISSING_EXTRA_MODULE = "hermes.cli.missing_extra"
+COMPRESS_SERVICE_MODULE, DAFT_ENGINE_MODULE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
+"""Parts that a command loads only if its options ask for them: they take a second, and need a further extra."""
 COMMAND_MODULES = (
     CommandModule("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
     CommandModule("hermes.cli.compress", ("compress",), "export"),
@@ -61,6 +67,7 @@ def build_app(arguments: list[str] | None = None) -> Any:
     Modules are loaded by name: importing the service takes a second, and drawing a graph does not need it."""
     typed = next((word for word in arguments or () if not word.startswith("-")), None)
     base = importlib.import_module(BASE_MODULE)
+    base.app.info.context_settings = {"obj": base.LazyParts(load_compress_service, new_daft_engine)}
     if arguments and arguments[0] == "--version":
         return base.app
     known = [command for part in COMMAND_MODULES for command in part.commands]
@@ -72,6 +79,20 @@ def build_app(arguments: list[str] | None = None) -> Any:
         except ModuleNotFoundError as error:
             importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
     return base.app
+
+
+def load_compress_service(what: str) -> ModuleType:
+    """Return the module that opens models and the store. If a package is missing, say what to install and exit."""
+    try:
+        return importlib.import_module(COMPRESS_SERVICE_MODULE)
+    except ModuleNotFoundError as error:
+        _fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+
+
+def new_daft_engine(address: str | None) -> ChunkEngine:
+    """Return Daft as an engine, on the Ray cluster of this address if there is one."""
+    engine: ChunkEngine = importlib.import_module(DAFT_ENGINE_MODULE).DaftEngine(address)
+    return engine
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

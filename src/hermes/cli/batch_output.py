@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -18,43 +17,37 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
-from hermes.cli.batch_run import INTERRUPTED, BatchOrder, BatchStop
+from hermes.cli.batch_run import INTERRUPTED
 from hermes.cli.errors import complain
+from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
-from hermes.trajectories.batch.item_changes import ItemChanges, list_some
+from hermes.trajectories.batch.recipe import BatchRecipe
+from hermes.trajectories.batch.run import BatchRun
 from hermes.trajectories.batch.run_files import RUN
-from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.run_folder import ItemChanges, list_some
 from hermes.trajectories.batch.statistics import statistics_of
 
 CHARACTERS_PER_TOKEN = 4
 MAX_SHOWN_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSummary:
-    """The totals of a run."""
-
-    values: dict[str, Any]
-    item_lines: Iterable[str]
-
-
-def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass_mark: float) -> BatchSummary:
-    """Add up the whole run."""
-    entries = (placed.entry for placed in folder.read_index())
-    sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
+def summarise_run(run: BatchRun, pass_mark: float) -> tuple[dict[str, Any], Iterable[str]]:
+    """Add up the whole run. Returns the statistics, and a line of JSON for each item."""
+    folder, left = run.folder, run.left
+    sums = statistics_of((placed.entry for placed in folder.read_index()), folder.entries_aside(), pass_mark=pass_mark)
     values = {
         "run": folder.path.name,
         "id": folder.run_id,
-        "model": order.recipe.model,
-        "planned": sums.rollouts + stopped.left,
+        "model": run.recipe.model,
+        "planned": sums.rollouts + left,
         **sums.to_dict(),
-        "left": stopped.left,
-        "stopped": stopped.reason,
+        "left": left,
+        "stopped": run.reason,
         "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "recipe": order.recipe.to_dict(),
+        "recipe": run.recipe.to_dict(),
     }
-    return BatchSummary(values, sums.item_lines())
+    return values, sums.item_lines()
 
 
 def count_phrase(count: int, thing: str) -> str:
@@ -125,22 +118,23 @@ def _table(path: Path, values: Mapping[str, Any]) -> Table:
     return table
 
 
-def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_json: bool) -> None:
+def show_plan(run: BatchRun, settings: Settings, index: Mapping[str, str], *, is_json: bool) -> None:
     """Print the plan of a run."""
-    recipe, folder = order.recipe, RunFolder.peek(path)
-    jobs = list(order.jobs(folder, frozenset()))
-    drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
+    recipe, folder, path = run.recipe, run.folder, run.folder.path
+    jobs = list(run.jobs())
+    drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(run.items, run.limit))
     characters = sum(len(json.dumps(list(map(dict, recipe.messages(job.item))))) + len(recipe.ephemeral or "") for job in jobs)
     prompt = characters // CHARACTERS_PER_TOKEN
+    first_request = MessageGraph(recipe.messages(jobs[0].item)).context(ephemeral=recipe.ephemeral) if jobs else []
     values: dict[str, Any] = {
         "run": str(path),
         "exists": (path / RUN).exists(),
         "model": recipe.model,
-        "items": min(len(index), order.limit or len(index)),
+        "items": min(len(index), run.limit or len(index)),
         "rollouts": {"done": len(folder.done), "to_do": len(jobs)},
         "toolsets": dict(drawn.most_common()),
-        "estimate": {"prompt_tokens": prompt, **_cost_range(order, prompt, len(jobs))},
-        "first_request": _first_request(order, jobs),
+        "estimate": {"prompt_tokens": prompt, **_cost_range(settings, recipe, prompt, len(jobs))},
+        "first_request": first_request,
     }
     if is_json:
         typer.echo(json.dumps(values))
@@ -158,7 +152,7 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         table.add_row(name, value)
     console = Console()
     console.print(table)
-    for message in values["first_request"]:
+    for message in first_request:
         text = message.get("content")
         shown = text if isinstance(text, str) else json.dumps(text)
         console.print(f"[bold]{message['role']}[/]  ", end="")
@@ -167,16 +161,10 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         complain("the run exists; continue it with --resume")
 
 
-def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
-    if not jobs:
-        return []
-    return MessageGraph(order.recipe.messages(jobs[0].item)).context(ephemeral=order.recipe.ephemeral)
-
-
-def _cost_range(order: BatchOrder, prompt: int, rollouts: int) -> dict[str, float]:
+def _cost_range(settings: Settings, recipe: BatchRecipe, prompt: int, rollouts: int) -> dict[str, float]:
     """Return the lowest and the highest cost of the first turns, at today's prices."""
-    model = models_of(order.settings)[order.recipe.model]
-    rate = prices_from(order.settings).rate(model.id, datetime.now(UTC).date(), 0)
-    max_out = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
+    model = models_of(settings)[recipe.model]
+    rate = prices_from(settings).rate(model.id, datetime.now(UTC).date(), 0)
+    max_out = min(recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
     lowest, highest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, max_out))
     return {"min_usd": lowest, "max_usd": highest}

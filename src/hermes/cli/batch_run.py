@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import typer
 from rich.console import Console
@@ -21,14 +20,10 @@ from hermes.app.toolsets import open_toolsets
 from hermes.cli.errors import complain
 from hermes.cli.runtime import start_log
 from hermes.config import LogLevel, Settings
-from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
-from hermes.trajectories.batch.prompt_file import PromptFile
-from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.recipe import BatchPace
 from hermes.trajectories.batch.rollout import FAILED_OUTCOMES, RolloutEntry
+from hermes.trajectories.batch.run import MICRO_PER_USD, BatchRun, RolloutOutput
 from hermes.trajectories.batch.run_folder import RunFolder
-from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutJob, RolloutOutput, remaining_jobs
-from hermes.trajectories.batch.verifier import Verifier
-from hermes.trajectories.batch.writer import RolloutWriter
 
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
@@ -37,77 +32,30 @@ PROGRESS_INTERVAL_S = 15.0
 """How often a run prints its progress when it does not run on a terminal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOrder:
-    """What the user ordered with the arguments of the command."""
-
-    settings: Settings
-    recipe: BatchRecipe
-    pace: BatchPace
-    budget: Budget
-    items: PromptFile
-    rollouts: int
-    limit: int | None
-    account: str
-    verifier: Verifier | None
-    is_stored: bool
-    is_quiet: bool
-
-    def jobs(self, folder: RunFolder, without: frozenset[str]) -> Iterator[RolloutJob]:
-        """The rollouts that are not done yet."""
-        return remaining_jobs(islice(iter(self.items), self.limit), self.rollouts, folder, without)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStop:
-    """How a run ended."""
-
-    reason: str
-    """Why the run stopped early; empty if it did not."""
-    left: int
-    """Rollouts that are not done yet."""
-
-
-async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str]) -> BatchStop:
-    """Run the rollouts that are not done yet. Items in `without` get no new rollouts."""
-    start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
-    _say_recovered(folder)
-    for placed in folder.read_index():
-        order.budget.add(placed.entry)
-    for entry in folder.entries_aside():
-        order.budget.add(entry, is_finished=False)
-    left = sum(1 for _ in order.jobs(folder, without))
-    if not left and not order.is_stored:
-        return BatchStop("", 0)
-    recipe = order.recipe
+async def run_batch(run: BatchRun, settings: Settings, *, account: str, is_stored: bool, is_quiet: bool) -> None:
+    """Make the rollouts that are not done yet; `run` says afterwards why it stopped, and what is left."""
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+    _say_recovered(run.folder)
+    left = run.left
+    if not left and not is_stored:
+        return
     async with AsyncExitStack() as stack:
-        services = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
-        model = await make_batch_model(services, recipe.model, account=order.account)
-        toolsets = await stack.enter_async_context(open_toolsets(services, list(recipe.toolsets.toolsets), account=order.account))
-        pace = _limit_pace(order, model)
-        outputs: list[RolloutOutput] = [RolloutWriter(folder)]
-        if order.is_stored:
-            store = RolloutStore(services, folder, account=order.account, user_id=model.user_id)
+        services = await stack.enter_async_context(open_batch_services(settings, run.recipe.model))
+        model = await make_batch_model(services, run.recipe.model, account=account)
+        toolsets = await stack.enter_async_context(open_toolsets(services, list(run.recipe.toolsets.toolsets), account=account))
+        run.pace = _limit_pace(run, model)
+        outputs: list[RolloutOutput] = []
+        if is_stored:
+            store = RolloutStore(services, run.folder, account=account, user_id=model.user_id)
             await store.catch_up()
             outputs.append(store)
-        plan = BatchPlan(
-            run_id=folder.run_id,
-            jobs=order.jobs(folder, without),
-            recipe=recipe,
-            pace=pace,
-            model=model,
-            toolsets=toolsets,
-            verifier=order.verifier,
-        )
-        with show_progress(left, is_quiet=order.is_quiet) as bar:
-            runner = BatchRunner(plan, folder, outputs, order.budget, on_rollout=bar.advance)
-            with stop_on_signals(runner, bar.say):
-                await runner.run()
-        return BatchStop(runner.reason, sum(1 for _ in order.jobs(folder, without)))
+        with show_progress(left, is_quiet=is_quiet) as bar, stop_on_signals(run, bar.say):
+            run.on_rollout = bar.advance
+            await run.run(model, toolsets, outputs)
 
 
 @contextmanager
-def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
+def stop_on_signals(run: BatchRun, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C once: running rollouts get GRACE_S to end. Twice: cancel them. Three times: exit at once."""
     loop, count = asyncio.get_running_loop(), 0
 
@@ -115,11 +63,11 @@ def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator
         nonlocal count
         count += 1
         if count == 1:
-            runner.stop(INTERRUPTED)
+            run.stop(INTERRUPTED)
             say(f"stopping: running rollouts have {GRACE_S:g} s to end; Ctrl-C again cancels them now")
-            loop.call_later(GRACE_S, runner.give_up)
+            loop.call_later(GRACE_S, run.give_up)
         elif count == 2:
-            runner.give_up()
+            run.give_up()
         else:
             os._exit(130)
 
@@ -194,14 +142,14 @@ def _say_recovered(folder: RunFolder) -> None:
         complain("the run was killed while it wrote a line; that incomplete line is removed")
 
 
-def _limit_pace(order: BatchOrder, model: GatewayModel) -> BatchPace:
-    """Return the pace that the user ordered, lowered to what the model can do. Tells the user about every limit."""
-    max_tokens, pace = order.recipe.max_tokens, order.pace
+def _limit_pace(run: BatchRun, model: GatewayModel) -> BatchPace:
+    """Return the pace of the run, lowered to what the model can do. Tells the user about every limit."""
+    max_tokens, pace = run.recipe.max_tokens, run.pace
     if max_tokens is not None and max_tokens > model.max_tokens:
         complain(f"answers end at {model.max_tokens:,} tokens, not {max_tokens:,}; raise models.{model.name}.max_tokens in the settings")
     if pace.concurrency <= model.at_once:
         return pace
-    if not order.recipe.toolsets.toolsets and order.verifier is None:
+    if not run.recipe.toolsets.toolsets and run.verifier is None:
         return replace(pace, concurrency=model.at_once)  # further rollouts would only wait, and their timeouts would pass
-    complain(f"of --concurrency {pace.concurrency}, {model.at_once} call the model at once; the others wait, and --timeout counts that too")
+    complain(f"of {pace.concurrency} rollouts at once, {model.at_once} call the model; the others wait, and their timeout counts that too")
     return pace

@@ -6,7 +6,10 @@ import errno
 import json
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -17,9 +20,21 @@ from hermes.cli.errors import complain, fail
 from hermes.cli.tour import play_tour
 from hermes.graph import GraphError, MessageGraph
 from hermes.terminal import graph_tree
+from hermes.trajectories.engines import ChunkEngine
 
 COMMANDS = ("demo", "graph")
 """The commands of this module. They need no other module."""
+
+
+@dataclass(frozen=True, slots=True)
+class LazyParts:
+    """The context's object: what a command loads only if its options ask for it, because it takes a second and needs a further extra."""
+
+    load_compress_service: Callable[[str], ModuleType]
+    """Returns `cli/compress_service.py`: models and the store, for `hermes compress`. Takes what needs it, for the error."""
+    new_daft_engine: Callable[[str | None], ChunkEngine]
+    """Returns the engine of many machines; takes the address of a Ray cluster. Raises ModuleNotFoundError without the extra `batch`."""
+
 
 app = typer.Typer(
     name="hermes",

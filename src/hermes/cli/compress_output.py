@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hermes.trajectories.compress.files import CompressProgress, CompressReport
-from hermes.trajectories.compress.output import OutputPaths
+from hermes.trajectories.compress.run import CompressRun
 
 MAX_BAR_CHARS = 30
 """The length of the longest bar of the histogram."""
 
 
 @contextmanager
-def show_compress_bar(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator[Callable[[CompressProgress], None]]:
+def show_compress_bar(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator[Callable[[CompressRun], None]]:
     """Show a bar on a terminal: how much of the input is read, the tokens saved, and, with a paid model, the cost."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = [
@@ -32,17 +31,18 @@ def show_compress_bar(size: int, what: str, *, is_quiet: bool, is_paid: bool) ->
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("compress", total=size, trajectories=0, saved=0, usd=0.0)
 
-        def advance(step: CompressProgress) -> None:
-            fields: dict[str, Any] = {"trajectories": step.trajectories, "saved": step.tokens_saved, "usd": step.micro_usd / 1_000_000}
-            progress.update(task, completed=step.bytes_read, **fields)
+        def advance(run: CompressRun) -> None:
+            totals, usd = run.totals, run.micro_usd / 1_000_000
+            progress.update(task, completed=run.bytes_read, trajectories=totals.trajectories, saved=totals.tokens_saved, usd=usd)
 
         yield advance
 
 
-def show_finished(finished: CompressReport, places: OutputPaths, *, model: str | None) -> None:
+def show_finished(run: CompressRun) -> None:
     """Print what a run did."""
-    summary, tokens = finished.metrics["summary"], finished.metrics["tokens"]
-    summaries, took = finished.metrics["summarization"], finished.metrics["processing"]["duration_seconds"]
+    metrics = run.metrics
+    summary, tokens = metrics["summary"], metrics["tokens"]
+    summaries, took = metrics["summarization"], metrics["processing"]["duration_seconds"]
     rows: list[tuple[str, str]] = [
         ("trajectories", f"{summary['total_trajectories']:,}"),
         ("  short enough", f"{summary['trajectories_skipped_under_target']:,}"),
@@ -58,10 +58,10 @@ def show_finished(finished: CompressReport, places: OutputPaths, *, model: str |
     )
     about = "tokens, estimated" if tokens["estimated"] else "tokens"
     rows += [(about, f"{tokens['total_before']:,} -> {tokens['total_after']:,}  ({tokens['overall_compression_ratio']:.0%})")]
-    if model is not None:
-        rows += [(f"answers of {model}", f"{summaries['total_api_calls']:,}"), ("cost", f"{summaries['cost_usd']:.4f} USD")]
-    rows += [("took", f"{took:,.1f} s{', an interrupted run included' if finished.is_resumed else ''}")]
-    _print_table(str(places.out), rows)
+    if run.work.model is not None:
+        rows += [(f"answers of {run.work.model}", f"{summaries['total_api_calls']:,}"), ("cost", f"{summaries['cost_usd']:.4f} USD")]
+    rows += [("took", f"{took:,.1f} s{', an interrupted run included' if run.is_resumed else ''}")]
+    _print_table(str(run.places.out), rows)
 
 
 def show_analysis(found: Mapping[str, Any], model: str | None) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hermes.cli import missing_package
+from hermes.cli.commands import LazyParts
 from hermes.cli.errors import fail
 from hermes.trajectories.compress.chunks import InputFile, find_inputs
 from hermes.trajectories.compress.output import OutputPaths, output_stem
 from hermes.trajectories.compress.run import CHECKPOINT_FILE, lock_run_folder
 from hermes.trajectories.compress.settings import CompressionSettings
 
-SERVICE_MODULE = "hermes.cli.compress_service"
-"""Loaded by name: it needs the extra `serve` and takes a second, and files without a model need neither."""
 NOT_TRAJECTORIES = ("ledger.jsonl", ".rejected.jsonl", ".over_limit.jsonl")
 """Files that lie beside trajectories and are not trajectories: whole names, or endings if they begin with a dot."""
 SPOOL_FILE = "stored.jsonl"
@@ -73,7 +69,7 @@ def output_paths(out: Path, settings: CompressionSettings, *, is_folder: bool, i
     return OutputPaths(out, metrics, is_folder, is_private)
 
 
-def spool_sessions(places: OutputPaths, wanted: StoredQuery, *, restarts: bool) -> tuple[list[InputFile], int]:
+def spool_sessions(places: OutputPaths, wanted: StoredQuery, parts: LazyParts, *, restarts: bool) -> tuple[list[InputFile], int]:
     """Write the sessions of the store to a file beside the draft. Return that file, and how many sessions could not be read.
 
     An unfinished run continues with the sessions that it began with."""
@@ -83,13 +79,5 @@ def spool_sessions(places: OutputPaths, wanted: StoredQuery, *, restarts: bool) 
     broken = 0
     with lock_run_folder(places, restarts=restarts):
         if not file.exists() or not (places.folder / CHECKPOINT_FILE).stat().st_size:
-            broken = load_service("sessions from the store need").save_sessions(wanted, file)
+            broken = parts.load_compress_service("sessions from the store need").save_sessions(wanted, file)
     return [InputFile(file, SPOOL_FILE)], broken
-
-
-def load_service(what: str) -> Any:
-    """Return the module that opens models and the store. If a package is missing, say what to install and exit."""
-    try:
-        return importlib.import_module(SERVICE_MODULE)
-    except ModuleNotFoundError as error:
-        fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hermes.cli import missing_package
+from hermes.cli.commands import LazyParts
 from hermes.cli.errors import fail
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.engines.local import LocalEngine
 
 LOCAL, DAFT = "local", "daft"
-DAFT_ENGINE = "hermes.trajectories.engines.daft"
-"""Loaded by name: it needs the extra `batch`."""
 
 
 @contextmanager
-def open_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
+def open_engine(name: str, workers: int, parts: LazyParts) -> Iterator[ChunkEngine]:
     """Open the engine of this name. If it is unknown or not installed, print one line and exit with code 2."""
-    engine = _engine_named(name, workers)
+    engine = _engine_named(name, workers, parts)
     # If a worker dies, writing to its pipe fails. SIGPIPE must not kill this process: it removes the draft and prints the error.
     old_handler = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
@@ -30,14 +28,13 @@ def open_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
         signal.signal(signal.SIGPIPE, old_handler)
 
 
-def _engine_named(name: str, workers: int) -> ChunkEngine:
+def _engine_named(name: str, workers: int, parts: LazyParts) -> ChunkEngine:
     if name == LOCAL:
         return LocalEngine(workers)
     if name != DAFT and not name.startswith("ray://"):
         fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # without it, Daft reports every start to its makers
     try:
-        engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
+        return parts.new_daft_engine(None if name == DAFT else name)
     except ModuleNotFoundError as error:
-        fail(f"--engine {name} needs {missing_package(error)}; install it: pip install 'hermes-graph[batch]'")
-    return engine
+        fail(f"the engine {name} needs {missing_package(error)}; install it: pip install 'hermes-graph[batch]'")

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from hermes.cli import missing_package
-from hermes.cli.commands import app
+from hermes.cli.commands import LazyParts, app
 from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.export_output import ExportBar, show_export_bar, show_summary, why_nothing
@@ -59,6 +59,7 @@ class DerivedPrompts(StrEnum):
 
 @app.command("export")
 def export_command(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new or empty.", show_default=False)],
     graphs: Graphs = None,
     format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.")] = "parquet",
@@ -153,7 +154,8 @@ def export_command(
             else:
                 read = FileSessions(find_files(graphs or ()))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
-                chosen = stack.enter_context(open_engine(engine, workers))
+                parts: LazyParts = context.obj
+                chosen = stack.enter_context(open_engine(engine, workers, parts))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))

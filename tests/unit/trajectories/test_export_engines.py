@@ -71,7 +71,7 @@ def test_an_unknown_engine_is_one_line(folder: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("daft") is not None, reason="daft is installed here")
 @pytest.mark.parametrize("engine", ["daft", "ray://localhost:10001"])
 def test_an_engine_that_is_not_installed_says_how_to_get_it(engine: str, folder: Path) -> None:
-    said = f"hermes: --engine {engine} needs daft; install it: pip install 'hermes-graph[batch]'\n"
+    said = f"hermes: the engine {engine} needs daft; install it: pip install 'hermes-graph[batch]'\n"
     assert run("few", "--out", "out", "--engine", engine) == (2, "", said)
     assert not (folder / "out").exists()
 

@@ -96,7 +96,7 @@ class PromptFile:
         except (ValueError, RecursionError) as error:
             self._refuse(number, f"not JSON ({error})")
         if not isinstance(row, dict) or row.get(self._prompt) is None:
-            has = f"; it has {', '.join(row)}. Another field: --prompt-field NAME" if isinstance(row, dict) and row else ""
+            has = f"; it has {', '.join(row)}. Another field: prompt_field = NAME" if isinstance(row, dict) and row else ""
             self._refuse(number, f"expected an object with {self._prompt!r}{has}")
         try:
             canonical(row)  # only to see whether it raises: the row gets a digest

@@ -20,8 +20,7 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hermes.graph.message import FrozenDict, freeze_items
-from hermes.trajectories.batch.threads import run_in_thread
-from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, RolloutTools, ToolFailed, Toolset
+from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, RolloutTools, ToolFailed, Toolset, run_in_thread
 
 JSON_TYPES: Mapping[Any, Mapping[str, Any]] = {
     str: {"type": "string"},

@@ -16,7 +16,7 @@ if sys.platform != "win32":
     import fcntl
 
 GRAPHS, INDEX, ASIDE, RUN, DATASET, LOCK = "graphs.jsonl", "rollouts.jsonl", "aside.jsonl", "run.json", "dataset.jsonl", ".lock"
-STATISTICS, ITEMS, GROUPS = "statistics.json", "items.jsonl", "groups.jsonl"
+STATISTICS, ITEMS, GROUPS, RECIPE = "statistics.json", "items.jsonl", "groups.jsonl", "recipe.toml"
 NEW_SUFFIX = ".new"
 
 
@@ -29,7 +29,7 @@ def find_or_begin_run(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool)
         others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW_SUFFIX)]
         if others:
             raise TrajectorySettingsError(
-                f"{path} is not a batch run, and not empty; take another --run-name, or another folder with --runs"
+                f"{path} is not a batch run, and not empty; take another --run-name, or another folder for `runs`"
             )
         return _begin_run(path, recipe)
     try:

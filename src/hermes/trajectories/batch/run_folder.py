@@ -2,7 +2,8 @@
 
 An item is one prompt. A run makes several rollouts of each item, numbered from 0. A rollout that is made again has the next attempt number.
 
-    run.json         the run's recipe and its random id
+    run.json         the run's random id, and what may not change when the run is resumed
+    recipe.toml      the recipe as the run was last started with it
     dataset.jsonl    the items that the run last read, by name and digest
     graphs.jsonl     every rollout's message graph, one a line: `hermes export` reads it
     rollouts.jsonl   the index: an entry for each rollout, with the place of its graph; so a resumed run need not read the graphs
@@ -26,6 +27,7 @@ from typing import Any, BinaryIO
 from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, read_entry
 from hermes.trajectories.batch.run_files import (
     ASIDE,
+    DATASET,
     GRAPHS,
     INDEX,
     NEW_SUFFIX,
@@ -283,3 +285,49 @@ class RunFolder:
     def _register(self, placed: IndexedRollout) -> None:
         self.done[placed.key] = placed.entry.attempt
         self.digests[placed.entry.item] = placed.entry.digest
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChanges:
+    """The names of the items that changed since the run last read the prompt file."""
+
+    new: tuple[str, ...] = ()
+    """Items that were not in the file the last time."""
+    changed: tuple[str, ...] = ()
+    """Items with rollouts whose row was different then."""
+    removed: tuple[str, ...] = ()
+    """Items with rollouts that are not in the file any more."""
+
+    @property
+    def stale(self) -> frozenset[str]:
+        """The items whose rollouts were made from a row that is no longer in the file."""
+        return frozenset((*self.changed, *self.removed))
+
+
+def changes_since(folder: RunFolder, items: Mapping[str, str]) -> ItemChanges:
+    """Compare the items of a file (digest by name) with the items that the run last read, and with its rollouts."""
+    before = _read_names(folder.file(DATASET))
+    return ItemChanges(
+        new=() if before is None else tuple(name for name in items if name not in before),
+        changed=tuple(name for name, digest in folder.digests.items() if name in items and items[name] != digest),
+        removed=tuple(name for name in folder.digests if name not in items),
+    )
+
+
+def record_items(folder: RunFolder, items: Mapping[str, str]) -> None:
+    """Record which items the run has now."""
+    folder.write(DATASET, (json.dumps([name, digest]) + "\n" for name, digest in items.items()))
+
+
+def list_some(names: Iterable[str], max_names: int = 3) -> str:
+    """Return a few names, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - max_names:,} more" if len(known) > max_names else ""
+    return ", ".join(known[:max_names]) + more
+
+
+def _read_names(file: Path) -> frozenset[str] | None:
+    if not file.exists():
+        return None
+    with file.open("rb") as lines:
+        return frozenset(json.loads(line)[0] for line in lines)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import comb, sqrt
 from typing import Any
 
-from hermes.trajectories.batch.budget import MICRO_PER_USD
 from hermes.trajectories.batch.rollout import FAILED_OUTCOMES, RolloutEntry
+from hermes.trajectories.batch.run import MICRO_PER_USD
 from hermes.trajectories.batch.tools import ToolOutcome
 
 DEFAULT_PASS_MARK = 1.0

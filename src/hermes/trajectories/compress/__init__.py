@@ -2,42 +2,32 @@
 
 Nothing is lost: the graph keeps the version before. One conversation, in reading order:
 
-settings            what a run does to each trajectory
-settings_file       the settings, read from YAML
-token_counter       tokens of a text or of a whole conversation
-summariser          what a summariser is asked and returns
-extractive_summary  the summariser that needs no model
-model_summary       the summariser that asks a model
-timeout             time limits that can be paused
-turns               which messages stay together
-trim                shorten long tool results
-token_scale         how many tokens a message takes, cut or not
-rewrite             the message list after compaction
-plan                choose what is cut and what is summarised
-result              the numbers of one trajectory
-compaction          compact one conversation
+settings         what a run does to each trajectory; read from YAML
+token_counter    tokens of a text or of a whole conversation
+turns            which messages stay together
+token_scale      what messages take in tokens, tool results cut or not
+summariser       what a summariser is asked and returns; the one that needs no model
+model_summary    the summariser that asks a model
+plan             choose what is cut and what is summarised
+compaction       compact one conversation
 
 Files with many conversations:
 
-rows                read and write rows: message graphs, OpenAI, ShareGPT
-chunks              read the input chunk by chunk
-worker              compress the rows of a chunk
-metrics             the numbers of a run
-checkpoint          how far a run came, and each summary that it paid for
-output              the files of a run
-run                 open, resume, write and finish a run
-paid_summaries      pay for each model answer once, within a budget
-model_queue         ask the model for many rows at once
-analysis            `--dry-run`: what a run would do
-files               compress files"""
+row_change       what compression changed in a list of messages
+sharegpt_rows    read and write ShareGPT rows
+rows             read and write rows of any shape: ShareGPT, OpenAI, message graphs
+chunks           read the input chunk by chunk
+metrics          the numbers of a run
+worker           compress the rows of a chunk
+output           the files of a run
+run              begin, resume, write and finish a run
+model_queue      ask a model for many rows at once, and pay for each answer once
+analysis         `--dry-run`: what a run would do"""
 
-from hermes.trajectories.compress.compaction import compact_to_target, compact_when_full, live_settings
-from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
+from hermes.trajectories.compress.compaction import CompactionResult, Region, compact_to_target, compact_when_full, live_settings
 from hermes.trajectories.compress.model_summary import ModelSummariser
-from hermes.trajectories.compress.result import CompactionResult, Region
-from hermes.trajectories.compress.settings import CompressionSettings
-from hermes.trajectories.compress.settings_file import read_settings
-from hermes.trajectories.compress.summariser import Summariser, Summary, SummaryRequest
+from hermes.trajectories.compress.settings import CompressionSettings, read_settings
+from hermes.trajectories.compress.summariser import ExtractiveSummariser, Summariser, Summary, SummaryRequest
 from hermes.trajectories.compress.token_counter import EstimateCounter, TokenCounter, load_counter
 
 __all__ = [

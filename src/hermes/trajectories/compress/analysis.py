@@ -14,11 +14,10 @@ from typing import Any
 
 from hermes.graph import CallRecord
 from hermes.trajectories.compress.chunks import INPUT_START, Chunk, InputPosition, read_chunks
-from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.model_summary import ModelSummariser
-from hermes.trajectories.compress.run import MAX_PROBLEMS, CompressJob
-from hermes.trajectories.compress.summariser import Summariser, Summary, SummaryRequest
+from hermes.trajectories.compress.run import MAX_PROBLEMS, CompressRun
+from hermes.trajectories.compress.summariser import ExtractiveSummariser, Summariser, Summary, SummaryRequest
 from hermes.trajectories.compress.token_counter import TokenCounter
 from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork, RawRow, compress_row, run_uninterrupted
 from hermes.trajectories.engines import ChunkEngine
@@ -96,6 +95,7 @@ class Analysis:
     """Estimated: every answer has the length that was asked for."""
     problems: list[str] = field(default_factory=list)
     end: InputPosition = INPUT_START
+    """Where the next rows begin."""
 
     def merge(self, other: Analysis) -> None:
         self.totals.merge(other.totals)
@@ -107,7 +107,6 @@ class Analysis:
         self.prompt_tokens += other.prompt_tokens
         self.answer_tokens += other.answer_tokens
         self.problems += other.problems[: MAX_PROBLEMS - len(self.problems)]
-        self.end = other.end
 
     def to_dict(self, target: int) -> dict[str, Any]:
         """Return the analysis as JSON values."""
@@ -137,12 +136,13 @@ class Analysis:
         }
 
 
-def analyse(job: CompressJob, engine: ChunkEngine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
-    """Return what a run would do with these files. Reads all of them, writes nothing."""
-    found = Analysis()
-    for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs, size=job.chunk_bytes)):
+def analyse(run: CompressRun, engine: ChunkEngine, *, on_step: Callable[[CompressRun], None] = lambda _: None) -> Analysis:
+    """Return what a run would do. Reads all of its input, writes nothing; the run's own totals and problems are those of the analysis."""
+    found = Analysis(run.totals, problems=run.problems)
+    for part in engine.map(partial(analyse_chunk, work=run.work), read_chunks(run.inputs, size=run.chunk_bytes)):
         found.merge(part)
-        on_step(found)
+        run.place = part.end
+        on_step(run)
     return found
 
 

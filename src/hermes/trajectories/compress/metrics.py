@@ -4,11 +4,11 @@ Totals can be added: of chunks, of processes, and of a run before and after an i
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.compaction import CompactionResult
 from hermes.trajectories.compress.summariser import MODEL
 
 
@@ -25,7 +25,7 @@ class Totals:
     rejected: int = 0
     """Could not be read; kept in a separate file."""
     left_out: int = 0
-    """Not in the sample (`--sample-percent`)."""
+    """Not in the sample (`processing.sample_percent`)."""
     fallbacks: int = 0
     """Summarised, at least in part, without the model that the settings name."""
     off_policy: int = 0
@@ -77,9 +77,6 @@ class Totals:
     def merge(self, other: Totals) -> None:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def metrics_of(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:

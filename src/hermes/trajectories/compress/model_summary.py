@@ -13,10 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.graph import MessageGraph, Turn
-from hermes.trajectories.compress.extractive_summary import SPEAKER_NAMES, ExtractiveSummariser, extract, terms_of
 from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
-from hermes.trajectories.compress.summariser import EXTRACTIVE, MODEL, Summariser, Summary, SummaryRequest, call_texts, content_text
-from hermes.trajectories.compress.timeout import time_limit
+from hermes.trajectories.compress.summariser import (
+    EXTRACTIVE,
+    MODEL,
+    SPEAKER_NAMES,
+    ExtractiveSummariser,
+    Summariser,
+    Summary,
+    SummaryRequest,
+    call_texts,
+    content_text,
+    extract,
+    terms_of,
+    time_limit,
+)
 from hermes.trajectories.compress.token_scale import SUMMARY_HEADER, shorten
 from hermes.trajectories.compress.turns import units_of
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel

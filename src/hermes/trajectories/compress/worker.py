@@ -20,15 +20,13 @@ from typing import Any, TypeVar
 
 from hermes.graph import GraphError
 from hermes.trajectories.compress.chunks import Chunk
-from hermes.trajectories.compress.compaction import compact_to_target
-from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
+from hermes.trajectories.compress.compaction import CompactionResult, compact_to_target
 from hermes.trajectories.compress.metrics import Totals
-from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.row_change import RewrittenRow
 from hermes.trajectories.compress.rows import TrajectoryRow, parse_row, read_row
-from hermes.trajectories.compress.rows.change import RewrittenRow
-from hermes.trajectories.compress.rows.sharegpt import estimate_row
 from hermes.trajectories.compress.settings import CompressionSettings
-from hermes.trajectories.compress.summariser import Summariser
+from hermes.trajectories.compress.sharegpt_rows import estimate_row
+from hermes.trajectories.compress.summariser import ExtractiveSummariser, Summariser
 from hermes.trajectories.compress.token_counter import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TokenCounter, load_counter
 from hermes.trajectories.compress.token_scale import TokenScale
 from hermes.trajectories.compress.turns import turns_of
@@ -64,12 +62,13 @@ def _defer_interrupt() -> Iterator[None]:
 
 SETTINGS_NOT_COMPARED = frozenset(
     {
-        *("processing.num_workers", "processing.max_concurrent_requests", "processing.per_trajectory_timeout"),
+        *("processing.num_workers", "processing.engine", "processing.max_concurrent_requests", "processing.per_trajectory_timeout"),
+        *("processing.sample_percent", "processing.seed"),
         *("summarization.max_retries", "summarization.retry_delay", "summarization.retry_delay_max", "summarization.timeout"),
         *("summarization.model", "summarization.api_key_env", "output.output_suffix", "metrics.output_file"),
     }
 )
-"""Settings that do not change the rows, or that are compared in another way, such as the model."""
+"""Settings that do not change the rows, or that are compared under another name, such as the model."""
 
 
 class RowStatus(StrEnum):
@@ -120,9 +119,6 @@ class CompressWork:
     settings: CompressionSettings = field(default_factory=CompressionSettings)
     model: str | None = None
     """The model that writes the summaries; None: no model is asked."""
-    percent: float = 100.0
-    """The percentage of rows in the sample, chosen by `seed` and by file name and row number."""
-    seed: int = 42
 
     def counter(self) -> TokenCounter:
         return _cached_counter(self.settings.tokenizer.name, self.settings.tokenizer.trust_remote_code)
@@ -137,7 +133,8 @@ class CompressWork:
         """All values that decide the result, by name: a run is resumed only with the same values."""
         sections = {name: values for name, values in asdict(self.settings).items() if name != "live"}
         known = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
-        chosen = {"model": self.model, "sample_percent": self.percent, "seed": self.seed}
+        processing = self.settings.processing
+        chosen = {"model": self.model, "sample_percent": processing.sample_percent, "seed": processing.seed}
         return {key: value for key, value in known.items() if key not in SETTINGS_NOT_COMPARED} | chosen
 
     @property
@@ -147,10 +144,11 @@ class CompressWork:
 
     def is_in_sample(self, row: RawRow) -> bool:
         """Whether a row is in the sample. A hash of file name and row number decides: the same on any machine, in any order."""
-        if self.percent >= 100:
+        processing = self.settings.processing
+        if processing.sample_percent >= 100:
             return True
-        drawn = hashlib.blake2b(f"{self.seed}\0{row.label}".encode(), digest_size=8).digest()
-        return int.from_bytes(drawn, "big") < self.percent / 100 * 2**64
+        drawn = hashlib.blake2b(f"{processing.seed}\0{row.label}".encode(), digest_size=8).digest()
+        return int.from_bytes(drawn, "big") < processing.sample_percent / 100 * 2**64
 
 
 @dataclass(slots=True)

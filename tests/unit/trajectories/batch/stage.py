@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph import CallRecord
-from hermes.trajectories.batch.budget import Budget
 from hermes.trajectories.batch.prompt_file import PromptFile
 from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
 from hermes.trajectories.batch.rollout import RolloutEntry
+from hermes.trajectories.batch.run import BatchRun, Budget, RolloutOutput
 from hermes.trajectories.batch.run_folder import RunFolder
-from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutOutput, remaining_jobs
 from hermes.trajectories.batch.tools import Toolset
-from hermes.trajectories.batch.writer import RolloutWriter
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
 
@@ -100,32 +98,30 @@ class Stage:
         *,
         rollouts: int = 1,
         budget: Budget | None = None,
-        during: Callable[[BatchRunner], object] = lambda _: None,
+        during: Callable[[BatchRun], object] = lambda _: None,
         on_rollout: Callable[[RolloutEntry], None] = lambda _: None,
         **pace: Any,
-    ) -> BatchRunner:
-        """Run, or go on, to the end; return the runner, which says why it stopped."""
+    ) -> BatchRun:
+        """Run, or go on, to the end; return the run, which says why it stopped."""
         recipe = recipe or self.recipe()
         folder = RunFolder.open(self.folder / "run", recipe.to_dict(), may_go_on=True)
-        limits = budget or Budget()
-        for placed in folder.read_index():
-            limits.add(placed.entry)
-        plan = BatchPlan(
-            run_id=folder.run_id,
-            jobs=remaining_jobs(self.items, rollouts, folder),
-            recipe=recipe,
-            pace=BatchPace(**pace),
-            model=self.model,
-            toolsets=self.toolsets,
+        run = BatchRun(
+            folder,
+            self.items,
+            recipe,
+            BatchPace(**pace),
+            rollouts=rollouts,
+            budget=budget,
             verifier=self.verifier,
+            on_rollout=on_rollout,
+            sleep=self._sleep,
         )
-        runner = BatchRunner(plan, folder, [RolloutWriter(folder), *self.shelves], limits, on_rollout=on_rollout, sleep=self._sleep)
-        during(runner)
+        during(run)
         try:
-            await runner.run()
+            await run.run(self.model, self.toolsets, self.shelves)
         finally:
             folder.close()
-        return runner
+        return run
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

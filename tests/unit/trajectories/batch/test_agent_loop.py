@@ -10,10 +10,9 @@ import pytest
 
 from hermes.graph import MessageGraph, Response
 from hermes.trajectories.batch.agent_loop import NOT_RUN
-from hermes.trajectories.batch.distribution import all_toolsets
 from hermes.trajectories.batch.python_tools import python_toolset
+from hermes.trajectories.batch.recipe import all_toolsets, seed_of
 from hermes.trajectories.batch.rollout import RolloutOutcome
-from hermes.trajectories.batch.seeds import seed_of
 from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, RolloutTools, ToolFailed
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing, said, turn_of

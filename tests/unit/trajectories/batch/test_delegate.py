@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.delegate import SCHEMA
+from hermes.trajectories.batch.agent_loop import DELEGATE_SCHEMA
 from hermes.trajectories.batch.rollout import RolloutOutcome
 from hermes.trajectories.batch.run_files import ASIDE
 from hermes.trajectories.calls import SamplePolicies, read_calls
@@ -18,7 +18,7 @@ from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing
 def answer(request: SampleRequest) -> SampledMessage:
     """Hands `deep N` on as `deep N-1`, until there is nothing to hand on."""
     text = request.messages[-1]["content"] if request.messages[-1]["role"] == "user" else ""
-    can = any(tool == SCHEMA for tool in request.tools)
+    can = any(tool == DELEGATE_SCHEMA for tool in request.tools)
     if text.startswith("deep ") and text != "deep 0" and can:
         return said(None, call("delegate", {"task": f"deep {int(text[5:]) - 1}"}))
     return said("from below" if turn_of(request) else f"bottom with {'a' if can else 'no'} delegate")

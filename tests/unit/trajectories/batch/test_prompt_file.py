@@ -54,7 +54,7 @@ def test_another_field_can_be_the_prompt(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ('{"prompt": NaN}', "NaN is not JSON"),
-        ('{"question": "why?"}', "expected an object with 'prompt'; it has question. Another field: --prompt-field NAME"),
+        ('{"question": "why?"}', "expected an object with 'prompt'; it has question. Another field: prompt_field = NAME"),
         ('["a"]', "expected an object with 'prompt'"),
         ('{"prompt": 5}', "its prompt is neither a text nor a list of messages"),
         ('{"prompt": []}', "its prompt is neither a text nor a list of messages"),

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.item_changes import ItemChanges, changes_since, record_items
 from hermes.trajectories.batch.rollout import RolloutOutcome
 from hermes.trajectories.batch.run_files import ASIDE, GRAPHS, INDEX, RUN
-from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.run_folder import ItemChanges, RunFolder, changes_since, record_items
 from hermes.trajectories.errors import TrajectorySettingsError
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing
 

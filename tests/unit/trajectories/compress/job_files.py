@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes.trajectories.compress.chunks import find_inputs
-from hermes.trajectories.compress.files import CompressReport, compress_files, compress_files_with_model
+from hermes.trajectories.compress.model_queue import compress_files_with_model
 from hermes.trajectories.compress.output import OutputPaths
-from hermes.trajectories.compress.run import CompressJob
+from hermes.trajectories.compress.run import CompressRun, compress_files
 from hermes.trajectories.compress.worker import CompressWork
 from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.sampling_model import SamplingModel
@@ -51,24 +51,27 @@ def graph_line(rounds: int, seed: str = "g") -> str:
 
 
 def work(target: int = TARGET, model: str | None = None, **values: Any) -> CompressWork:
-    chosen = {key: values.pop(key) for key in ("percent", "seed") if key in values}
-    return CompressWork(settings(target, summary_target_tokens=100, **values), model, **chosen)
+    return CompressWork(settings(target, summary_target_tokens=100, **values), model)
 
 
-def job(source: Path, wanted: CompressWork | None = None, out: Path | None = None) -> CompressJob:
-    """A job as the command makes one."""
+def job(source: Path, wanted: CompressWork | None = None, out: Path | None = None) -> CompressRun:
+    """A run as the command makes one."""
     is_folder = source.is_dir()
     place = out or source.with_name(f"{source.stem}_compressed{'' if is_folder else source.suffix}")
     places = OutputPaths(place, place.parent / "metrics.json", is_folder)
-    return CompressJob(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, checkpoint_every_s=0)  # many chunks, each marked
+    return CompressRun(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, checkpoint_every_s=0)  # many chunks, each marked
 
 
-def compressed(source: Path, wanted: CompressWork | None = None, *, workers: int = 1, **more: Any) -> CompressReport:
-    return compress_files(job(source, wanted), LocalEngine(workers), **more)
+def compressed(source: Path, wanted: CompressWork | None = None, *, workers: int = 1, **more: Any) -> CompressRun:
+    run = job(source, wanted)
+    compress_files(run, LocalEngine(workers), **more)
+    return run
 
 
-async def compressed_with(model: SamplingModel, source: Path, wanted: CompressWork | None = None, **more: Any) -> CompressReport:
-    return await compress_files_with_model(model, job(source, wanted or work(model="fake")), LocalEngine(1), **more)
+async def compressed_with(model: SamplingModel, source: Path, wanted: CompressWork | None = None, **more: Any) -> CompressRun:
+    run = job(source, wanted or work(model="fake"))
+    await compress_files_with_model(model, run, LocalEngine(1), **more)
+    return run
 
 
 def write(file: Path, lines: Sequence[str]) -> Path:

@@ -9,9 +9,9 @@ import aiohttp
 from hermes import CallRecord
 from hermes.trajectories.compress import read_settings
 from hermes.trajectories.compress.chunks import find_inputs
-from hermes.trajectories.compress.files import compress_files_with_model
+from hermes.trajectories.compress.model_queue import compress_files_with_model
 from hermes.trajectories.compress.output import OutputPaths
-from hermes.trajectories.compress.run import CompressJob
+from hermes.trajectories.compress.run import CompressRun
 from hermes.trajectories.compress.worker import CompressWork
 from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
@@ -38,7 +38,7 @@ async def main(url: str, source: Path, out: Path, at_once: int) -> None:
     target = {"compression.target_max_tokens": 500, "compression.summary_target_tokens": 100}
     work = CompressWork(read_settings(None, {**target, "processing.max_concurrent_requests": at_once}), "remote")
     places = OutputPaths(out, out.with_name(f"{out.stem}.metrics.json"), is_folder=False)
-    wanted = CompressJob(find_inputs(source), work, places, chunk_bytes=4_000, checkpoint_every_s=0)
+    wanted = CompressRun(find_inputs(source), work, places, chunk_bytes=4_000, checkpoint_every_s=0)
     async with aiohttp.ClientSession() as client:
         await compress_files_with_model(Remote(client, url), wanted, LocalEngine(1))
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hermes import MessageGraph
 from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.compress.row_change import change_of
 from hermes.trajectories.compress.rows import read_row
-from hermes.trajectories.compress.rows.change import change_of
-from hermes.trajectories.compress.rows.sharegpt import estimate_row
+from hermes.trajectories.compress.sharegpt_rows import estimate_row
 from hermes.trajectories.compress.token_counter import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, EstimateCounter
 from hermes.trajectories.compress.token_scale import TokenScale
 from hermes.trajectories.compress.worker import ChunkOutcome, RowStatus, compress_lines

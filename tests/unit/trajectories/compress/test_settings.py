@@ -23,7 +23,7 @@ from hermes.trajectories.compress import (
     load_counter,
     read_settings,
 )
-from hermes.trajectories.compress.settings_file import KEY_TYPES
+from hermes.trajectories.compress.settings import KEY_TYPES
 from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.chats import Fake, answer, chat_of, result, settings, system, user, words
@@ -152,6 +152,7 @@ def test_overrides_lie_over_the_file_by_path_or_by_section(tmp_path: Path) -> No
         ("compression: {target_max_tokens: true}", "compression.target_max_tokens is True; expected a whole number"),
         ("compression: {target_max_tokens: 0}", "compression.target_max_tokens is 0; expected at least 1"),
         ("compression: {trim_head_share: 1.5}", "compression.trim_head_share is 1.5; expected between 0 and 1"),
+        ("processing: {sample_percent: 101}", "processing.sample_percent is 101.0; expected between 0 and 100"),
         ("summarization: {temperature: .nan}", "summarization.temperature is nan; expected a number"),
         ("summarization: {max_retries: -1}", "summarization.max_retries is -1; expected at least 0"),
         ("protected_turns: {first_tool: 1}", "protected_turns.first_tool is 1; expected true or false"),
@@ -286,6 +287,7 @@ OF_THE_COUNTER = {"tokenizer.name", "tokenizer.trust_remote_code"}
 OF_A_RUN = {
     *("summarization.model", "summarization.base_url", "summarization.api_key_env", "output.output_suffix"),
     *("processing.num_workers", "processing.max_concurrent_requests", "processing.save_over_limit"),
+    *("processing.engine", "processing.sample_percent", "processing.seed"),
     *("metrics.enabled", "metrics.per_trajectory", "metrics.output_file"),
 }
 """Keys that say how files are read and written; their tests are those of the command."""

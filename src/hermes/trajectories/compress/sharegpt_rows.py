@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.compress.result import CompactionResult
-from hermes.trajectories.compress.rows.change import RewrittenRow, RowChange, change_of, replace_members
+from hermes.trajectories.compress.compaction import CompactionResult
+from hermes.trajectories.compress.row_change import RewrittenRow, RowChange, change_of, replace_members
 from hermes.trajectories.foreign_sharegpt import SPEAKERS, BadRow, members_of, read_turns, responses_in, shape_of
 from hermes.trajectories.sharegpt_turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.sharegpt_turns import Rest, TurnError, to_messages, to_turns

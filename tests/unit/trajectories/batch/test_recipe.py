@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.trajectories.batch.distribution import Distribution, all_toolsets, read_distribution
-from hermes.trajectories.batch.seeds import seed_of
+from hermes.trajectories.batch.recipe import Distribution, all_toolsets, read_distribution, seed_of
 from hermes.trajectories.errors import TrajectorySettingsError
 
 
@@ -71,7 +70,7 @@ def test_a_file_that_is_no_text_says_so(tmp_path: Path) -> None:
 def test_a_name_that_nobody_knows_is_refused() -> None:
     with pytest.raises(TrajectorySettingsError, match="there is no distribution 'blanced'; give a file, or one of all, balanced, minimal"):
         read_distribution("blanced", ["a"])
-    with pytest.raises(TrajectorySettingsError, match="applies to the toolsets of --tools"):
+    with pytest.raises(TrajectorySettingsError, match="applies to the toolsets of tools"):
         read_distribution("balanced", [])
 
 

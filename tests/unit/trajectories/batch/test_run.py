@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.budget import Budget
 from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, RolloutOutcome
+from hermes.trajectories.batch.run import BatchRun, Budget, BudgetDecision
 from hermes.trajectories.batch.run_files import ASIDE
 from hermes.trajectories.batch.run_folder import RunFolder
-from hermes.trajectories.batch.runner import BatchRunner
 from hermes.trajectories.batch.statistics import statistics_of
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing, said
@@ -62,7 +61,7 @@ async def test_unseeded_runs_send_none(stage: Stage) -> None:
 
 
 async def test_goes_on_where_it_stopped_and_asks_for_nothing_twice(stage: Stage) -> None:
-    def after(count: int, runner: BatchRunner) -> None:
+    def after(count: int, runner: BatchRun) -> None:
         seen: list[RolloutEntry] = []
 
         def note(entry: RolloutEntry) -> None:
@@ -70,7 +69,7 @@ async def test_goes_on_where_it_stopped_and_asks_for_nothing_twice(stage: Stage)
             if len(seen) == count:
                 runner.stop("enough")
 
-        runner._on_rollout = note
+        runner.on_rollout = note
 
     asked = 0
     while len(stage.entries) < 20:
@@ -196,3 +195,24 @@ async def test_statistics_are_those_of_the_whole_run_however_often_it_was_interr
         "scored": 40, "verify_errors": 0, "mean": 0.5, "std": 0.5, "min": 0.0, "max": 1.0, "pass_mark": 1.0,
         "pass_at": {"1": 0.5, "2": 0.5, "4": 0.5}, "items_all_equal": 10,
     }  # fmt: skip
+
+
+# --- budgets: what rollouts cost is known from all that were made
+
+
+def cost(tokens: int) -> RolloutEntry:
+    return RolloutEntry(item="a", rollout=0, digest="", outcome=RolloutOutcome.COMPLETED, prompt_tokens=tokens)
+
+
+def test_what_lies_aside_is_spent_and_does_not_make_the_next_one_dearer() -> None:
+    budget = Budget(tokens=120)
+    budget.add(cost(10))
+    for _ in range(9):
+        budget.add(cost(10), is_finished=False)
+    assert [budget.begin() for _ in range(3)] == [BudgetDecision.GO, BudgetDecision.GO, BudgetDecision.WAIT]
+
+
+def test_the_first_to_finish_goes_alone_also_when_others_lie_aside() -> None:
+    budget = Budget(tokens=120)
+    budget.add(cost(10), is_finished=False)
+    assert [budget.begin() for _ in range(2)] == [BudgetDecision.GO, BudgetDecision.WAIT]

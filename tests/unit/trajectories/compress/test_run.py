@@ -3,15 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes.trajectories.compress.analysis import analyse
-from hermes.trajectories.compress.files import CompressProgress, compress_files
 from hermes.trajectories.compress.output import OutputPaths
+from hermes.trajectories.compress.run import CompressRun, compress_files
 from hermes.trajectories.compress.worker import CompressWork
 from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.errors import TrajectorySettingsError
@@ -155,18 +154,18 @@ def test_a_sample_is_the_same_for_the_same_seed_and_another_for_another(tmp_path
     file = write(tmp_path / "t.jsonl", many(300))
 
     def taken(**chosen: Any) -> list[int]:
-        finished = compressed(file, work(**chosen))
+        finished = compressed(file, work(processing=chosen))
         indices = [row["prompt_index"] for row in rows(tmp_path / "t_compressed.jsonl")]
         assert finished.metrics["summary"]["trajectories_not_sampled"] == 300 - len(indices)
         (tmp_path / "t_compressed.jsonl").unlink()
         return indices
 
-    some = taken(percent=30)
+    some = taken(sample_percent=30)
     assert 60 < len(some) < 120
-    assert some == sorted(some) == taken(percent=30)
-    assert set(some) < set(taken(percent=60)), "a larger sample has the smaller one in it"
-    assert some != taken(percent=30, seed=7)
-    assert taken(percent=0) == []
+    assert some == sorted(some) == taken(sample_percent=30)
+    assert set(some) < set(taken(sample_percent=60)), "a larger sample has the smaller one in it"
+    assert some != taken(sample_percent=30, seed=7)
+    assert taken(sample_percent=0) == []
 
 
 def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -174,17 +173,16 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(tmp_path:
     write(tmp_path / "in" / "a.jsonl", [*many(40), "nonsense"])
     (tmp_path / "in" / "b.json").write_text(json.dumps([1, *(json.loads(line) for line in many(40)), 2], indent=1))
     write(tmp_path / "in" / "c.jsonl", many(10))
-    whole = compress_files(job(tmp_path / "in", out=tmp_path / "whole"), LocalEngine(1))
+    whole = job(tmp_path / "in", out=tmp_path / "whole")
+    compress_files(whole, LocalEngine(1))
     places = OutputPaths(tmp_path / "again", tmp_path / "again.json", is_folder=True)
-    wanted = replace(job(tmp_path / "in"), places=places)
-    finished = None
-    for _ in range(100):
+    finished = job(tmp_path / "in")
+    finished.places = places
+    while not finished.metrics:
         try:
-            finished = compress_files(wanted, Falling(3))
-            break
+            compress_files(finished, Falling(3))
         except KeyboardInterrupt:
             assert not places.out.exists()
-    assert finished is not None
     assert finished.is_resumed
     for name in ("a.jsonl", "b.json", "c.jsonl"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
@@ -208,7 +206,7 @@ def test_an_unfinished_run_is_not_gone_on_with_other_settings_or_another_input(t
     assert refusal(work(target=400)).startswith(
         "an unfinished run has compression.target_max_tokens 500, and now it is 400; resume it unchanged, start over with --restart"
     )
-    assert "has seed 42, and now it is 7" in refusal(work(seed=7))
+    assert "has seed 42, and now it is 7" in refusal(work(processing={"seed": 7}))
     write(file, many(61))
     assert refusal().startswith("the input of an unfinished run changed since: t.jsonl; ")
     write(file, many(60))
@@ -331,11 +329,16 @@ def test_killed_while_the_files_are_put_in_place_it_puts_the_rest_there(tmp_path
         assert found == {name: text for name, text in texts.items() if name != "metrics.json"}
 
 
-def test_whoever_watches_sees_it_come_to_its_end(tmp_path: Path) -> None:
+def test_every_step_says_how_far_the_run_came(tmp_path: Path) -> None:
     file = write(tmp_path / "t.jsonl", many(30))
-    steps: list[CompressProgress] = []
-    finished = compressed(file, on_step=steps.append)
-    assert steps[-1] == CompressProgress(file.stat().st_size, 30, finished.metrics["tokens"]["total_saved"], 0)
+    steps: list[tuple[int, int, int, int]] = []
+
+    def watch(run: CompressRun) -> None:
+        steps.append((run.bytes_read, run.totals.trajectories, run.totals.tokens_saved, run.micro_usd))
+
+    finished = compressed(file, on_step=watch)
+    assert steps == sorted(steps)
+    assert (len(steps) > 1, steps[-1]) == (True, (file.stat().st_size, 30, finished.metrics["tokens"]["total_saved"], 0))
 
 
 @pytest.mark.parametrize("model", [None, "fake"])

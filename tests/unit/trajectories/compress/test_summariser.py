@@ -8,8 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hermes.trajectories.compress import ExtractiveSummariser, SummaryRequest, TokenCounter, load_counter
-from hermes.trajectories.compress.extractive_summary import extract
-from hermes.trajectories.compress.summariser import call_texts, content_text
+from hermes.trajectories.compress.summariser import call_texts, content_text, extract
 from tests.unit.trajectories.compress.chats import answer, conversations, result, user, words
 from tests.unit.trajectories.compress.vocabularies import save_smollm2
 

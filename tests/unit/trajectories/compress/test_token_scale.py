@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.trajectories.compress import TokenCounter, load_counter
 from hermes.trajectories.compress.settings import TargetSettings
-from hermes.trajectories.compress.trim import min_result_tokens, result_text, trim, with_text
+from hermes.trajectories.compress.token_scale import min_result_tokens, result_text, trim, with_text
 from tests.unit.trajectories.compress.chats import answer, result, words
 from tests.unit.trajectories.compress.vocabularies import save_smollm2
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.compress.files import CompressReport, compress_files_with_model
-from hermes.trajectories.compress.paid_summaries import SummaryBudgetSpent
+from hermes.trajectories.compress.model_queue import SummaryBudgetSpent, compress_files_with_model
+from hermes.trajectories.compress.run import CompressRun
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.job_files import agent_row, compressed, compressed_with, graph_line, job, rows, work, write
 
@@ -54,7 +54,7 @@ def source(folder: Path, count: int = 12) -> Path:
     return write(folder / "t.jsonl", [agent_row(12 if number % 2 else 1, prompt_index=number) for number in range(count)])
 
 
-def said(finished: CompressReport) -> dict[str, Any]:
+def said(finished: CompressRun) -> dict[str, Any]:
     values: dict[str, Any] = finished.metrics["summarization"]
     return values
 

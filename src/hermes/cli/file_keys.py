@@ -1,0 +1,51 @@
+"""Commands whose values stand in a file: `--set KEY=VALUE` changes any key of it, and an option that became a key says which one.
+
+`hermes batch` reads a recipe, `hermes compress` its settings. What people type every day has an option; all the rest has a key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+
+from hermes.cli.errors import fail
+
+SetKeys = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the file, its value as JSON or a plain text; repeatable."),
+]
+
+
+def parse_keys(given: Sequence[str] | None) -> dict[str, Any]:
+    """Return the values of `--set` by key. A value that is not JSON is a text."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            fail(f"--set {text!r}: expected KEY=VALUE")
+        try:
+            found[key.strip()] = json.loads(value, parse_constant=_refuse_constant)
+        except ValueError:
+            found[key.strip()] = value  # a plain word needs no quotes
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def command_with_keys(keys: Mapping[str, str], file: str) -> type[TyperCommand]:
+    """Return the class of a command whose former options are keys of `file` now; each says in one line which key it is."""
+
+    class CommandWithKeys(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer does not export the context's type
+            for word in args[: args.index("--") if "--" in args else None]:
+                option = word.partition("=")[0]
+                if option in keys:
+                    fail(f"{option} is a key of {file} now: write {keys[option]} there, or --set {keys[option]}=VALUE")
+            return super().parse_args(ctx, args)
+
+    return CommandWithKeys

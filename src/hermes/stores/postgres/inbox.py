@@ -165,11 +165,15 @@ class SealedMessage:
 
 @dataclass(slots=True, kw_only=True)
 class MessageRow(SealedMessage):
+    """A message that is read outside of its turn."""
+
     received_at: datetime
 
 
 @dataclass(slots=True, kw_only=True)
 class ClaimRow(SealedMessage):
+    """A message whose turn was just claimed."""
+
     seq: int
     epoch: int
     attempt: int

@@ -180,17 +180,23 @@ class PostgresOutbox:
 
 @dataclass(slots=True, kw_only=True)
 class ProactiveRow(SealedBody):
+    """One part of a proactive message."""
+
     put_at: datetime
 
 
 @dataclass(slots=True, kw_only=True)
 class AnswerRow(SealedBody):
+    """One part of a turn's answer."""
+
     meta: dict[str, object] | None
     """The interaction's provenance."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TakenRow(SealedBody):
+    """A message that was just taken, and what is known of its conversation."""
+
     conversation_id: UUID
     seq: int
     account: str

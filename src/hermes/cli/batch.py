@@ -19,8 +19,9 @@ from hermes.cli.batch_arguments import folder_name, load_verifier, parse_samplin
 from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run
 from hermes.cli.batch_run import INTERRUPTED, BatchOrder, run_batch
 from hermes.cli.commands import app
-from hermes.cli.errors import complain, fail
-from hermes.cli.runtime import CANNOT_RUN, Config, run, settings_from
+from hermes.cli.options import Config
+from hermes.cli.output import CANNOT_RUN, complain, fail
+from hermes.cli.runtime import run, settings_from
 from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
 from hermes.trajectories.batch.distribution import all_toolsets, read_distribution
 from hermes.trajectories.batch.item_changes import ItemChanges, changes_since, list_some, record_items

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hermes.cli.errors import fail
+from hermes.cli.output import fail
 from hermes.graph import MessageError, MessageGraph
 from hermes.trajectories.batch.object_import import import_object
 

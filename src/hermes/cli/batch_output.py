@@ -19,7 +19,7 @@ from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED, BatchOrder, BatchStop
-from hermes.cli.errors import complain
+from hermes.cli.output import complain
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
 from hermes.trajectories.batch.item_changes import ItemChanges, list_some

@@ -17,7 +17,7 @@ from hermes.cli.commands import app
 from hermes.cli.compress_output import show_analysis, show_compress_bar, show_finished
 from hermes.cli.compress_paths import StoredQuery, find_paths, load_service, spool_sessions
 from hermes.cli.engines import LOCAL, open_engine
-from hermes.cli.errors import complain, fail
+from hermes.cli.output import complain, fail
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.files import CompressReport, analysis_progress, compress_files, compress_files_with_model
 from hermes.trajectories.compress.output import TRAJECTORY_METRICS

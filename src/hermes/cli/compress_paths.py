@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hermes.cli import missing_package
-from hermes.cli.errors import fail
+from hermes.cli.output import fail, missing_package
 from hermes.trajectories.compress.chunks import InputFile, find_inputs
 from hermes.trajectories.compress.output import OutputPaths, output_stem
 from hermes.trajectories.compress.run import CHECKPOINT_FILE, lock_run_folder

@@ -10,15 +10,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from hermes.app import Hermes, StartRefused, open_hermes
-from hermes.cli.errors import complain, fail
+from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
 from hermes.ports.errors import NotFound, PortError
+from hermes.ports.runtime import Transaction
 
 try:
     import uvloop
@@ -28,12 +29,6 @@ else:
     new_event_loop = uvloop.new_event_loop
 
 T = TypeVar("T")
-
-CANNOT_RUN = 1
-
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Read the settings from this file instead of ./hermes.toml.", show_default=False)
-]
 
 
 def settings_from(config: Path | None) -> Settings:
@@ -61,6 +56,16 @@ async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
     async with open_hermes(settings) as hermes:
         return await act(hermes)
+
+
+async def in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
+    """Open Hermes and call `act` in one transaction: all its changes are stored, or none."""
+
+    async def whole(hermes: Hermes) -> T:
+        async with hermes.database.begin() as tx:
+            return await act(hermes, tx)
+
+    return await with_hermes(config, whole)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

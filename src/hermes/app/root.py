@@ -10,32 +10,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, fields
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields, replace
 from uuid import UUID
 
-import psycopg
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from hermes.app.adapters import Adapters, adapters_from
-from hermes.app.background import BackgroundJobs, background_jobs_from
+from hermes.app.background import BackgroundJobs, background_jobs_from, can_read
 from hermes.app.channels import SEND_PLATFORMS, AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
-from hermes.app.compaction_policy import compaction_policy_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
-from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
+from hermes.app.router import AnswerServices, OpenTools, UserMemory, answer_services_from, preload, refuse_mcp_servers, services_from
+from hermes.app.stores import open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
-from hermes.config import Environment, Settings
+from hermes.config import Environment, HistorySettings, Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.client_chats import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
@@ -45,6 +40,7 @@ from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
+from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.router.feedback import Feedback
 from hermes.router.inbound import InboundRouter
 from hermes.router.intake import Intake
@@ -53,18 +49,17 @@ from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import MyDataStores
-from hermes.stores import embedded
-from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, migrate
 from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.script_batch import ScriptBatch
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.concierge.data_files import load_samples
+from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summariser
+from hermes.trajectories.sampling_model import SamplingModel
 
 log = structlog.get_logger()
 
@@ -209,8 +204,13 @@ def no_adjustment(adapters: Adapters) -> Adapters:
 
 
 @asynccontextmanager
-async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment) -> AsyncIterator[Hermes]:
+async def open_hermes(
+    settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment, open_tools: OpenTools = refuse_mcp_servers
+) -> AsyncIterator[Hermes]:
     """Connect Hermes to its stores and services, and close them at the end of the block.
+
+    `open_tools` opens the MCP servers of the settings: `open_mcp_tools` of app/mcp_tools.py, or `open_no_tools` for a Hermes that answers
+    no message. Without it, settings that name MCP servers are refused.
 
     Starts the embedded stores if the settings have no addresses, and brings the schema up to date. Raises StartRefused,
     or StoreUnavailable when PostgreSQL cannot be reached. Hermes starts without Redis too, and is slower then."""
@@ -252,38 +252,10 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         resources = OpenResources(
             database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
         )
-        answer_services = await stack.enter_async_context(open_answer_services(settings, adapters, database, metrics, files))
+        mcp_tools = await stack.enter_async_context(open_tools(settings))
+        answer_services = answer_services_from(settings, adapters, transactions=database, metrics=metrics, web=files, mcp_tools=mcp_tools)
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
-
-
-@asynccontextmanager
-async def open_database_and_keys(
-    settings: Settings, *, pool_min: int, pool_max: int
-) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
-    """Yield the addresses of the stores, the database with its schema up to date, and the keyring of its data. Raises StartRefused."""
-    home, limits = home_of(settings), settings.database
-    try:
-        keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
-    except MasterKeyInvalid as error:
-        raise StartRefused(str(error)) from None
-    async with AsyncExitStack() as stack:
-        addresses = await stack.enter_async_context(open_stores(settings, home))
-        try:
-            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
-        except SchemaRefused as error:
-            raise StartRefused(str(error)) from error
-        database = await stack.enter_async_context(
-            open_database(
-                addresses.database_url,
-                pool_min=pool_min,
-                pool_max=pool_max,
-                connect_timeout_s=limits.connect_timeout_s,
-                statement_timeout_s=limits.statement_timeout_s,
-            )
-        )
-        await refuse_missing_master_keys(database, keyring)
-        yield addresses, database, keyring
 
 
 def model_adapters(adapters: Adapters) -> ModelAdapters:
@@ -360,68 +332,27 @@ def assemble_hermes(
     )
 
 
-async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:
-    """Raise StartRefused if data is sealed under master keys that are not set: each message of those users would fail."""
-    async with database.begin() as tx:
-        missing = await keyring.missing_masters(tx)
-    if missing:
-        names = ", ".join(missing)
-        raise StartRefused(f"data in this database is sealed under master keys that are not set ({names}); add them to HERMES_MASTER_KEYS")
+SUMMARY_TIMEOUT_S = 20.0
+"""A user waits for the answer meanwhile, so a model that takes longer for a summary is given up."""
 
 
-@asynccontextmanager
-async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
-    """Yield the addresses of both stores. A store without an address in the settings runs embedded, for as long as the block lasts. Raises
-    StartRefused."""
-    check_addresses(settings)
-    if settings.database_url is not None and settings.redis_url is not None:
-        yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
-        return
-    lease = await start_embedded_stores(home)
-    try:
-        yield embedded.StoreUrls(
-            settings.database_url.reveal() if settings.database_url else lease.stores.database_url,
-            settings.redis_url.reveal() if settings.redis_url else lease.stores.redis_url,
-        )
-    finally:
-        await asyncio.shield(asyncio.to_thread(lease.release))
-
-
-async def start_embedded_stores(home: Path) -> embedded.ServerLease:
-    """Start the embedded stores. A task that is cancelled meanwhile waits for the start and releases the lease: a lease that is never
-    released keeps the stores running."""
-    starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(embedded.EmbeddedError):
-            (await starting).release()
-        raise
-    except embedded.EmbeddedError as error:
-        raise StartRefused(str(error)) from error
-
-
-def check_addresses(settings: Settings) -> None:
-    """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
-    if settings.database_url is not None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
-        except psycopg.Error:
-            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
-    if settings.redis_url is not None:
-        try:
-            parse_url(settings.redis_url.reveal())
-        except ValueError:
-            expected = "redis://host:6379, rediss://host or unix:///path; signs like / in a password are written as %2F"
-            raise StartRefused(f"HERMES_REDIS_URL is no Redis address; expected {expected}") from None
-
-
-def redis_client(url: str, settings: Settings) -> Redis:
-    """Return a client that fails quickly when Redis is away. It does not retry: its callers go on without Redis instead of waiting."""
-    return Redis.from_url(
-        url,
-        socket_timeout=settings.redis.timeout_s,
-        socket_connect_timeout=settings.redis.timeout_s,
-        max_connections=settings.redis.pool_max,
-        retry=Retry(NoBackoff(), 0),
+def compaction_policy_from(history: HistorySettings, catalogue: ModelCatalogue) -> CompactionPolicy:
+    """Return the policy. In a tier whose first model cannot write summaries (`can_read`), histories are compacted without a model."""
+    default = CompressionSettings()
+    settings = replace(
+        default,
+        summarization=replace(default.summarization, max_retries=1, timeout=SUMMARY_TIMEOUT_S, max_prompt_tokens=history.max_tokens),
+        processing=replace(default.processing, per_trajectory_timeout=2 * SUMMARY_TIMEOUT_S),
     )
+
+    def limit_of(tier: str) -> int:
+        found = catalogue.tiers.get(tier)
+        first = catalogue.models[found.chain[0]] if found else None
+        if first is None or first.capabilities.context is None:
+            return history.max_tokens
+        return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))
+
+    def summariser(model: SamplingModel, tier: str) -> Summariser:
+        return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else ExtractiveSummariser()
+
+    return CompactionPolicy(limit_of=limit_of, summariser=summariser, settings=settings, counter=ImageTokenCounter())

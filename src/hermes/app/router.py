@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.config import McpSettings, Settings
+from hermes.app.stores import StartRefused
+from hermes.config import Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
@@ -42,8 +40,6 @@ from hermes.tools.executor import Toolbox, ToolSource, no_more_tools
 from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
 
-MCP_MODULE = "hermes.tools.mcp"
-"""Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
 EXTRA_WAIT_S = 30.0
 """Added to the gateway's own deadlines: so the gateway's deadline passes before the limit of the step that waits for it."""
 
@@ -67,15 +63,30 @@ class AnswerServices:
     images: MessageImages
 
 
+OpenTools = Callable[[Settings], AbstractAsyncContextManager[ToolSource]]
+"""Opens the tools beside Hermes' own: those of the MCP servers of the settings."""
+
+
 @asynccontextmanager
-async def open_answer_services(
-    settings: Settings, adapters: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
-) -> AsyncIterator[AnswerServices]:
-    """Open soul, tools and images for as long as the block lasts."""
+async def open_no_tools(_: Settings) -> AsyncIterator[ToolSource]:
+    """For a Hermes that answers no message, such as that of `hermes keys`: connect to no MCP server."""
+    yield no_more_tools
+
+
+@asynccontextmanager
+async def refuse_mcp_servers(settings: Settings) -> AsyncIterator[ToolSource]:
+    """Connect to no MCP server. Raises StartRefused if the settings name one: answers would silently lack its tools."""
+    if settings.mcp:
+        raise StartRefused("the settings name MCP servers; open Hermes with open_tools=open_mcp_tools, from hermes.app.mcp_tools")
+    yield no_more_tools
+
+
+def answer_services_from(
+    settings: Settings, adapters: Adapters, *, transactions: Transactions, metrics: Metrics, web: MediaFetcher, mcp_tools: ToolSource
+) -> AnswerServices:
     user_memory = user_memory_from(adapters, transactions, metrics)
-    async with open_mcp_tools(settings) as mcp_tools:
-        images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
+    images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
+    return AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
 
 
 def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
@@ -142,29 +153,6 @@ def toolbox_from(
         more_tools=mcp_tools,
         timeout_s=settings.tools.timeout_s,
     )
-
-
-@asynccontextmanager
-async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
-    """Connect to the MCP servers of the settings for as long as the block lasts; yield their tools."""
-    if not settings.mcp:
-        yield no_more_tools
-        return
-    mcp = import_module(MCP_MODULE)
-    servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
-    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
-        yield connected.tools
-
-
-def mcp_server_options(server: McpSettings) -> dict[str, Any]:
-    return {
-        "command": tuple(server.command or ()),
-        "url": server.url,
-        "env": {name: os.environ[name] for name in server.environment if name in os.environ},
-        "headers": {"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
-        "confirm": server.confirm,
-        "shared": server.shared,
-    }
 
 
 def services_from(

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from hermes.app.batch_model import refuse_unusable_model
-from hermes.app.home import StartRefused
 from hermes.app.models import models_of, tiers_of
+from hermes.app.stores import StartRefused
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
 from hermes.cli.batch_arguments import folder_name, load_verifier, parse_sampling, read_messages, text_or_file
 from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from hermes.app import Hermes, StartRefused, open_hermes
+from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
@@ -54,7 +54,7 @@ async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any
     """Open Hermes and call `act` with it. The log shows only warnings and errors: the command itself reports success."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
-    async with open_hermes(settings) as hermes:
+    async with open_hermes(settings, open_tools=open_no_tools) as hermes:
         return await act(hermes)
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hermes.app import Health, examine, home_of, open_hermes, open_stores
+from hermes.app.mcp_tools import open_mcp_tools
 from hermes.app.models import replaced_backends, stand_in_notice
 from hermes.cli.commands import app
 from hermes.cli.options import Config
@@ -96,7 +97,7 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with (
-        open_hermes(settings) as hermes,
+        open_hermes(settings, open_tools=open_mcp_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
@@ -114,7 +115,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 
 async def _work(settings: Settings) -> None:
     async with (
-        open_hermes(settings) as hermes,
+        open_hermes(settings, open_tools=open_mcp_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         collect_and_freeze()

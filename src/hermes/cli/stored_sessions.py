@@ -12,8 +12,7 @@ from uuid import UUID
 
 import typer
 
-from hermes.app.home import StartRefused
-from hermes.app.session_source import SessionSource, open_session_source
+from hermes.app.stores import SessionSource, StartRefused, open_session_source
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.cli.runtime import new_event_loop, settings_from, start_log
 from hermes.ports.errors import NotFound, PortError, UserErased

@@ -28,6 +28,7 @@ from hermes.ports.errors import DataDamaged, PortError
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Graphs, SessionQuery, Sessions
 from hermes.stores import embedded
+from hermes.stores.embedded.home import home_at
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
@@ -138,6 +139,14 @@ def redis_client(url: str, settings: Settings) -> Redis:
         max_connections=settings.redis.pool_max,
         retry=Retry(NoBackoff(), 0),
     )
+
+
+def running_database(settings: Settings) -> str | None:
+    """Return the address of the database without starting it; None if it is embedded and does not run."""
+    if settings.database_url is not None:
+        return settings.database_url.reveal()
+    home = home_of(settings)
+    return None if embedded.status(home).postgres is None else home_at(home).addresses.database_url
 
 
 # --- the home and its master key

@@ -17,9 +17,9 @@ from rich.console import Console
 from hermes.app import Hermes
 from hermes.app.channels import BadAccount, SetupRefused, TelegramPollers, channel_from, connect_telegram
 from hermes.cli.commands import app
-from hermes.cli.options import Config, Json, Limit
+from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
-from hermes.cli.runtime import in_transaction, run, run_until_signal, with_hermes
+from hermes.cli.runtime import complete_accounts, in_transaction, run, run_until_signal, with_hermes
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import SentMessage
@@ -126,7 +126,13 @@ def instagram(
     name: Name = "instagram",
     instagram_id: Annotated[str, typer.Option(help="The professional account's id, as its webhooks name it.")],
     url: Url = None,
-    login: Annotated[str, typer.Option(help="The kind of token: `instagram`, or `page` for the token of a Facebook page.")] = "instagram",
+    login: Annotated[
+        str,
+        typer.Option(
+            help="The kind of token: `instagram`, or `page` for the token of a Facebook page.",
+            autocompletion=complete_from(lambda: ("instagram", "page")),
+        ),
+    ] = "instagram",
     access_token: Annotated[
         str | None, typer.Option(help="The access token. Safer: set INSTAGRAM_ACCESS_TOKEN, or type it when asked.")
     ] = None,
@@ -178,7 +184,9 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 @channels.command("sent")
 def show_sent(
     *,
-    name: Annotated[str | None, typer.Option("--name", help="Only messages of this account.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Only messages of this account.", show_default=False, autocompletion=complete_accounts)
+    ] = None,
     limit: Limit = 20,
     is_json: Json = False,
     config: Config = None,
@@ -216,7 +224,7 @@ def show_sent(
 @channels.command()
 def remove(
     platform: Annotated[Platform, typer.Argument(help="telegram, whatsapp or instagram.")],
-    name: Annotated[str, typer.Argument(help="Your name for the account.")],
+    name: Annotated[str, typer.Argument(help="Your name for the account.", autocompletion=complete_accounts)],
     *,
     is_json: Json = False,
     config: Config = None,

@@ -9,9 +9,9 @@ import typer
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.options import Config, Json, Limit
+from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
-from hermes.cli.runtime import in_transaction, run
+from hermes.cli.runtime import complete_accounts, in_transaction, run
 from hermes.gateway.fleet import require_known
 from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import NotFound, UserErased
@@ -38,14 +38,25 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="The numbers of dead letters, as `list` shows them.", show_default=False)
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All dead letters, or all that match the options below.")]
-PlatformOption = Annotated[str | None, typer.Option("--platform", help=f"Only dead letters for {', '.join(Platform)}.", show_default=False)]
-AccountOption = Annotated[str | None, typer.Option("--account", help="Only dead letters of this account.", show_default=False)]
+PlatformOption = Annotated[
+    str | None,
+    typer.Option(
+        "--platform",
+        help=f"Only dead letters for {', '.join(Platform)}.",
+        show_default=False,
+        autocompletion=complete_from(lambda: Platform),
+    ),
+]
+AccountOption = Annotated[
+    str | None, typer.Option("--account", help="Only dead letters of this account.", show_default=False, autocompletion=complete_accounts)
+]
 OutcomeOption = Annotated[
     str | None,
     typer.Option(
         "--outcome",
         help=f"Only dead letters with this outcome: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.",
         show_default=False,
+        autocompletion=complete_from(lambda: SendOutcome),
     ),
 ]
 

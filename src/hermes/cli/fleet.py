@@ -13,10 +13,11 @@ import typer
 from rich.text import Text
 
 from hermes.app import Hermes
+from hermes.app.models import models_of
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table
-from hermes.cli.runtime import run, with_hermes
+from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
 from hermes.ports.models import Caller, CallSource
@@ -80,7 +81,14 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 def swap(
     name: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose adapter you change.")],
     *,
-    to: Annotated[str, typer.Option(metavar="ADAPTER", help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="ADAPTER",
+            help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.",
+            autocompletion=complete_setting(lambda settings: (OWN_CHAIN, *models_of(settings))),
+        ),
+    ],
     is_fresh: Annotated[bool, typer.Option("--fresh-cwd", help="Do not keep the agent's working folder.")] = False,
     is_tried: Annotated[bool, typer.Option("--canary/--no-canary", help="Make one small real call afterwards.")] = True,
     by: By = "operator",
@@ -155,8 +163,12 @@ def events(
 def add(
     name: Annotated[str, typer.Argument(help="The name: letters, digits, and . _ - between them.")],
     *,
-    tier: Annotated[str | None, typer.Option(help="The tier of its answers.", show_default="the user's tier")] = None,
-    adapter: Annotated[str | None, typer.Option(help="Its adapter.", show_default="the chain of its tier")] = None,
+    tier: Annotated[
+        str | None, typer.Option(help="The tier of its answers.", show_default="the user's tier", autocompletion=complete_tiers)
+    ] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="Its adapter.", show_default="the chain of its tier", autocompletion=complete_models)
+    ] = None,
     cwd: Annotated[
         Path | None, typer.Option(help="The working folder of its adapter, on the workers' machines.", show_default=False)
     ] = None,

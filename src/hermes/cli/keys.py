@@ -12,9 +12,9 @@ from rich.text import Text
 
 from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
-from hermes.cli.options import Config, Json
+from hermes.cli.options import Config, Json, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
-from hermes.cli.runtime import in_transaction, run, with_hermes
+from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import KEY_SCOPES, ApiKey
 
@@ -30,14 +30,21 @@ def create(
     tier: Annotated[
         str | None,
         typer.Option(
-            help="The models and tokens that its callers get at /v1/chat/completions.", show_default="completions.tier of the settings"
+            help="The models and tokens that its callers get at /v1/chat/completions.",
+            show_default="completions.tier of the settings",
+            autocompletion=complete_tiers,
         ),
     ] = None,
     trains: Annotated[
         bool, typer.Option("--trains", help="Messages sent with this key may be used for training. Without it, exports leave them out.")
     ] = False,
     scope: Annotated[
-        list[str] | None, typer.Option(help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.", show_default="all")
+        list[str] | None,
+        typer.Option(
+            help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.",
+            show_default="all",
+            autocompletion=complete_from(lambda: KEY_SCOPES),
+        ),
     ] = None,
     channel: Annotated[
         list[str] | None,

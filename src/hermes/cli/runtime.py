@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import typer
 
 from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
+from hermes.app.channels import stored_account_names
+from hermes.app.models import models_of, tiers_of
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
@@ -40,6 +42,24 @@ def settings_from(config: Path | None) -> Settings:
         for fault in others:
             complain(fault)
         fail(last)
+
+
+def complete_setting(known: Callable[[Settings], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
+    """Return a function that completes a word to names from the settings. With wrong settings it finds none: a shell shows no errors."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        try:
+            settings = load(os.environ, file=context.params.get("config"))
+            return [name for name in known(settings) if name.startswith(incomplete)]
+        except (SettingsError, PortError):
+            return []
+
+    return complete
+
+
+complete_models = complete_setting(models_of)
+complete_tiers = complete_setting(tiers_of)
+complete_accounts = complete_setting(stored_account_names)
 
 
 def start_log(settings: Settings) -> None:

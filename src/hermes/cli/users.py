@@ -13,9 +13,9 @@ import typer
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.options import Config, Json, Limit
+from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
-from hermes.cli.runtime import in_transaction, run, with_hermes
+from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
 from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
@@ -61,8 +61,17 @@ ReferredBy = Annotated[
 @users.command()
 def create(
     *,
-    tier: Annotated[str, typer.Option(help="The tier: it decides the models and the tokens that the user gets.")] = "free",
-    language: Annotated[str | None, typer.Option(help="The language of the answers.", show_default="the one they write in")] = None,
+    tier: Annotated[
+        str, typer.Option(help="The tier: it decides the models and the tokens that the user gets.", autocompletion=complete_tiers)
+    ] = "free",
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="The language of the answers.",
+            show_default="the one they write in",
+            autocompletion=complete_from(lambda: LANGUAGES),
+        ),
+    ] = None,
     is_active: Annotated[
         bool, typer.Option("--active/--invited", help="Activate the user at once, with the signup credits; or let them activate later.")
     ] = False,
@@ -142,7 +151,7 @@ def credit(
 @users.command()
 def tier(
     who: Who,
-    name: Annotated[str, typer.Argument(metavar="TIER", help="A tier of the settings.")],
+    name: Annotated[str, typer.Argument(metavar="TIER", help="A tier of the settings.", autocompletion=complete_tiers)],
     *,
     is_json: Json = False,
     config: Config = None,
@@ -181,7 +190,14 @@ def training(
 @users.command()
 def language(
     who: Who,
-    code: Annotated[str, typer.Argument(metavar="CODE", help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}`: the language they write in.")],
+    code: Annotated[
+        str,
+        typer.Argument(
+            metavar="CODE",
+            help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}`: the language they write in.",
+            autocompletion=complete_from(lambda: (*LANGUAGES, NO_LANGUAGE)),
+        ),
+    ],
     *,
     is_json: Json = False,
     config: Config = None,
@@ -201,7 +217,7 @@ def language(
 @users.command()
 def link(
     who: Who,
-    platform: Annotated[str, typer.Argument(help=f"{', '.join(Platform)}.")],
+    platform: Annotated[str, typer.Argument(help=f"{', '.join(Platform)}.", autocompletion=complete_from(lambda: Platform))],
     account: Annotated[
         str, typer.Argument(help="The account that the user writes to: a bot, a number, a page, or the account of an API key.")
     ],

@@ -106,7 +106,7 @@ def stored_account_names(settings: Settings) -> list[str]:
         return []
     try:
         with psycopg.connect(url, connect_timeout=NAMES_TIMEOUT_S) as connection:
-            return [name for (name,) in connection.execute("select distinct account from channel_accounts order by account")]
+            return [name for (name,) in connection.execute("select distinct account_id from channel_accounts order by account_id")]
     except psycopg.Error:
         return []
 

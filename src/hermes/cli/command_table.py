@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import typer
+from rich.markup import escape
 
 from hermes.cli.commands import LazyParts, app, new_app
 from hermes.cli.output import fail, missing_package
@@ -144,7 +145,7 @@ def describe_commands(missing: Mapping[str, str]) -> typer.Typer:
     for part in COMMAND_MODULES:
         advice = f"(needs the extra {part.extra}: pip install 'hermes-graph[{part.extra}]')" if part.extra in missing else None
         for name, line in part.commands.items():
-            described.command(name, context_settings=ANY_ARGUMENTS, help=advice or line)(refuse)
+            described.command(name, context_settings=ANY_ARGUMENTS, help=escape(advice or line))(refuse)
     return described
 
 

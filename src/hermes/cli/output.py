@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -64,7 +63,7 @@ def print_properties(rows: Iterable[tuple[str, Cell]], title: str | None = None)
     if title is None:
         table = Table(box=None, pad_edge=False, show_header=False)
     else:
-        table = Table(title=escape(show_safely(title)), title_justify="left", box=None, padding=(0, 2), show_header=False)
+        table = Table(title=Text(show_safely(title)), title_justify="left", box=None, padding=(0, 2), show_header=False)
     _print_rows(table, rows)
 
 
@@ -75,7 +74,7 @@ def output_console() -> Console:
 
 def _print_rows(table: Table, rows: Iterable[Iterable[Cell]]) -> None:
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else escape(show_safely(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row))
     output_console().print(table)
 
 

@@ -1,5 +1,6 @@
 """What holds for all commands together: the table that loads them, their options, their JSON, tables in a pipe, completion in a shell."""
 
+import ast
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from hermes.cli.command_table import typed_words
 from hermes.cli.output import print_properties, print_table
 from hermes.trajectories.formats import FORMATS
 
+SOURCE = Path(__file__).parents[2] / "src" / "hermes"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 WITHOUT_DATA = {"demo", "up", "serve", "worker", "keys new-master", "local install"}
 """Commands that show no data: a tour, processes that run until they are stopped, one key, and an installation."""
@@ -190,6 +192,17 @@ def test_a_cell_is_shown_as_it_is_and_cannot_control_the_terminal(capsys: pytest
         "  name    one",
         "          two",
     ]
+
+
+def test_standard_output_has_one_console() -> None:
+    """Another console would cut tables at 80 columns in a pipe. The tour, the chat and the fakes are for people alone."""
+    for file in sorted((SOURCE / "cli").glob("*.py")):
+        made = [
+            node.lineno
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Console" and "stderr" not in {each.arg for each in node.keywords}
+        ]
+        assert not made or file.stem in {"output", "commands", "platforms"}, f"{file.name}:{made[0]}"
 
 
 # --- completion

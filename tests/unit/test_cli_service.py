@@ -52,6 +52,12 @@ def test_the_list_of_keys_has_one_cell_under_each_heading(run: Run) -> None:
     assert (shown["name"], shown["trains"], shown["last used"], shown["state"]) == ("shop", "yes", "never", "active")
 
 
+def test_a_command_that_answers_no_message_starts_no_mcp_server(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "hermes.toml").write_text(f'[mcp.maps]\ncommand = ["touch", "{tmp_path / "started"}"]\n')
+    assert run("keys", "list").exit_code == 0
+    assert not (tmp_path / "started").exists()
+
+
 def test_an_empty_list_says_how_to_begin(run: Run) -> None:
     assert run("keys", "list").stdout == "There is no API key yet; create one: hermes keys create NAME\n"
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED, BatchOrder, BatchStop
-from hermes.cli.output import complain
+from hermes.cli.output import complain, output_console
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
 from hermes.trajectories.batch.item_changes import ItemChanges, list_some
@@ -77,7 +76,7 @@ def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
 def say_end(path: Path, values: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
     """Print the result of a run, and the next command."""
     if not is_quiet:
-        Console().print(_table(path, values))
+        output_console().print(_table(path, values))
     failed = values["failed"]
     if failed:
         complain(f"{count_phrase(failed, 'rollout')} failed; rollouts.jsonl has the reasons. Run them once more: --resume --retry-failed")
@@ -156,7 +155,7 @@ def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_jso
         ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} if every answer has the greatest length"),
     ):
         table.add_row(name, value)
-    console = Console()
+    console = output_console()
     console.print(table)
     for message in values["first_request"]:
         text = message.get("content")

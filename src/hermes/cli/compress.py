@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from hermes.cli.commands import app
 from hermes.cli.compress_output import show_analysis, show_compress_bar, show_finished
 from hermes.cli.compress_paths import StoredQuery, find_paths, load_service, spool_sessions
 from hermes.cli.engines import LOCAL, open_engine
-from hermes.cli.output import complain, fail
+from hermes.cli.output import complain, fail, output_console
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.files import CompressReport, analysis_progress, compress_files, compress_files_with_model
 from hermes.trajectories.compress.output import TRAJECTORY_METRICS
@@ -283,6 +282,6 @@ def _report(finished: CompressReport, order: _CompressOrder) -> None:
         typer.echo(json.dumps({**finished.metrics, "files": written, "problems": finished.problems, "resumed": finished.is_resumed}))
         return
     show_finished(finished, places, model=order.model)
-    console = Console()
+    console = output_console()
     for name, file in list(written.items())[1:]:
         console.print(f"{name.replace('_', ' ')}: {file}", style="dim", soft_wrap=True)

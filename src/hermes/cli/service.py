@@ -15,7 +15,6 @@ from typing import Annotated
 
 import structlog
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from hermes.app import Health, examine, home_of, open_hermes, open_stores
@@ -23,7 +22,7 @@ from hermes.app.mcp_tools import open_mcp_tools
 from hermes.app.models import replaced_backends, stand_in_notice
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, print_json
+from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
 from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log
 from hermes.config import Settings
 from hermes.ops.event_loop import watch_event_loop
@@ -81,7 +80,7 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
     settings = settings_from(config)
 
     async def collect() -> bool:
-        console, findings = Console(), []
+        console, findings = output_console(), []
         async for finding in examine(settings):
             findings.append(finding)
             if not is_json:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from hermes.cli.commands import LazyParts, app
 from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.options import STORE, AllStored, Conversations, Engine, Json, Since, StoreAccount, StoreConfig, Workers, complete_from
-from hermes.cli.output import complain, fail, print_json, print_properties
+from hermes.cli.output import complain, fail, output_console, print_json, print_properties
 from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.engines.local import LocalEngine
@@ -151,7 +151,9 @@ def verify_command(
         for problem in report.problems:
             complain(problem)
         state = "[bold green]holds[/]" if report.ok else f"[bold red]{len(report.problems)} problems[/]"
-        Console().print(f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True)
+        output_console().print(
+            f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True
+        )
     if not report.ok:
         raise typer.Exit(1)
 
@@ -204,7 +206,7 @@ def import_command(
     if is_json:
         print_json({"graphs": count, "findings": findings, "broken": broken})
     else:
-        Console().print(f"{count:,} graphs in {out}, {len(findings):,} findings, {len(broken):,} lines not read", soft_wrap=True)
+        output_console().print(f"{count:,} graphs in {out}, {len(findings):,} findings, {len(broken):,} lines not read", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json
-from hermes.cli.output import fail
+from hermes.cli.output import fail, output_console
 from hermes.cli.runtime import run, with_hermes
 from hermes.ports.concierge import Venue
 from hermes.tools.concierge.data_files import BadTable, SampleCounts, batches, load_samples, read_sample, read_venues
@@ -104,7 +104,7 @@ def list_(
             venue.id,
         )
         table.add_row(*map(escape, shown))
-    Console().print(table)
+    output_console().print(table)
 
 
 @venues.command()

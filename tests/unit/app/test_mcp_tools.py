@@ -1,0 +1,35 @@
+"""Which Hermes connects to the MCP servers of the settings: one that answers messages, and no other."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.app import StartRefused, open_hermes, open_no_tools
+from hermes.app.mcp_tools import open_mcp_servers, open_mcp_tools
+from hermes.app.router import refuse_mcp_servers
+from hermes.config import McpSettings, Secret, Settings
+from hermes.config.named_tables import NamedTables
+
+SERVER = (sys.executable, str(Path(__file__).parents[1] / "tools" / "mcp_server.py"))
+WITH_SERVER = Settings(mcp=NamedTables({"small": McpSettings(command=SERVER), "away": McpSettings(command=("false",))}))
+
+
+async def test_the_named_servers_are_opened_with_their_tools() -> None:
+    async with open_mcp_servers(WITH_SERVER, ["small"]) as connected:
+        await connected.ready(within_s=30)
+        assert [each.server.name for each in connected.connections] == ["small"]
+        assert "small_add" in {tool.name for tool in connected.tools()}
+
+
+async def test_without_servers_there_are_no_tools() -> None:
+    for opening in (open_mcp_tools(Settings()), refuse_mcp_servers(Settings()), open_no_tools(WITH_SERVER)):
+        async with opening as tools:
+            assert list(tools()) == []
+
+
+async def test_a_hermes_that_would_answer_without_its_servers_is_refused(database_url: str, redis_url: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, database_url=Secret(database_url), redis_url=Secret(redis_url), mcp=WITH_SERVER.mcp)
+    with pytest.raises(StartRefused, match="the settings name MCP servers; open Hermes with open_tools=open_mcp_tools"):
+        async with open_hermes(settings):
+            pass

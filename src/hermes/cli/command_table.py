@@ -108,18 +108,15 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
 
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
     app.info.context_settings = {"obj": LazyParts(open_stored_sessions)}
-    if arguments is None:
-        for part in COMMAND_MODULES:
+    typed = next((word for word in arguments or () if not word.startswith("-")), None)
+    chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
+    for part in chosen:
+        try:
             importlib.import_module(part.module)
+        except ModuleNotFoundError as error:
+            return describe_commands({part.extra: missing_package(error)})
+    if chosen:
         return app
-    typed = next((word for word in arguments if not word.startswith("-")), None)
-    for part in COMMAND_MODULES:
-        if typed in part.commands:
-            try:
-                importlib.import_module(part.module)
-            except ModuleNotFoundError as error:
-                return describe_commands({part.extra: missing_package(error)})
-            return app
     packages = EXTRA_PACKAGES.items()
     return describe_commands({extra: package for extra, package in packages if importlib.util.find_spec(package) is None})
 

@@ -174,13 +174,6 @@ def test_json_has_the_keys_of_the_reference(run: Run) -> None:
             assert set(re.findall(r"`(\w+)`", required)) <= each.keys() <= set(re.findall(r"`(\w+)`", required + also)), words
 
 
-def test_a_table_in_a_pipe_is_not_cut(run: Run) -> None:
-    made = json.loads(run("keys", "create", "a-name-that-is-longer-than-most-names-of-keys", "--json"))
-    headings, row = (re.split(" {2,}", line.strip()) for line in run("keys", "list").splitlines())
-    assert len(headings) == len(row) == 11
-    assert (row[0], row[-1]) == (made["name"], made["id"])
-
-
 def test_a_cell_is_shown_as_it_is_and_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("a", "b"), [("[bold]x[/] :smile:", "y\x1b[31m"), ("long " * 40 + "!", "")])
     print_properties([("name", "one\ntwo")], "a [title]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -89,7 +90,9 @@ async def _read_status(hermes: Hermes) -> KillSwitchStatus:
     return KillSwitchStatus(latch)
 
 
-async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str) -> KillSwitchStatus:
+async def _with_hermes(
+    config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str
+) -> KillSwitchStatus:
     """Call `act` with an open Hermes. If PostgreSQL is unreachable, the error begins with `otherwise`: what that means."""
     try:
         return await with_hermes(config, act)

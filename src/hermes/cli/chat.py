@@ -32,8 +32,8 @@ from hermes.app import StartRefused
 from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, open_remote_hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import CANNOT_RUN, complain, fail, print_json
-from hermes.cli.runtime import new_event_loop, settings_from, start_log
+from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
+from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
 from hermes.config import LogLevel, Settings
 from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
@@ -55,6 +55,7 @@ COMMANDS = "/new begins a new conversation, /why shows how the last answer was m
 
 @app.command()
 def chat(
+    context: typer.Context,
     question: Annotated[str | None, typer.Argument(help="One question. Without it, a chat begins.", show_default=False)] = None,
     *,
     user: Annotated[
@@ -74,7 +75,7 @@ def chat(
     name = check_name(user if user is not None else login_name())
     if question is not None:
         check_text(question)
-    opening = choose_client(url, key, name, config)
+    opening = choose_client(context, config, url, key, name)
     is_watched = question is None and not is_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
     console = Console(stderr=not is_watched)
     with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
@@ -110,7 +111,7 @@ class TerminalChat:
         except ChatError as trouble:
             complain(str(trouble))
             raise typer.Exit(trouble.code) from None
-        print_json(response_json(response)) if self.is_json else strip_control_characters(response.text)
+        print_result(response_json(response), strip_control_characters(response.text), is_json=self.is_json)
 
     def answer_lines(self) -> None:
         """Answer each line of standard input."""
@@ -204,10 +205,13 @@ def provenance_table(why: Mapping[str, Any]) -> Table:
     return table
 
 
-def choose_client(url: str | None, key: str | None, name: str, config: Path | None) -> AbstractAsyncContextManager[HermesClient]:
+def choose_client(
+    context: typer.Context, config: Path | None, url: str | None, key: str | None, name: str
+) -> AbstractAsyncContextManager[HermesClient]:
     """Return the client for the options: a Hermes in this process, or the one at --url."""
     if url is None and key is None:
-        return open_local_hermes(quiet_settings(config), name)
+        settings = quiet_settings(config)
+        return open_local_hermes(settings, name, tools_opener(context, settings))
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)

@@ -15,7 +15,7 @@ import aiohttp
 import structlog
 
 from hermes.app import Hermes, open_hermes
-from hermes.app.mcp_tools import open_mcp_tools
+from hermes.app.router import OpenTools
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
 from hermes.ports.errors import ClaimLost, PortError, StoreUnavailable
@@ -104,9 +104,9 @@ class LocalHermes:
 
 
 @asynccontextmanager
-async def open_local_hermes(settings: Settings, name: str) -> AsyncIterator[LocalHermes]:
+async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
-    async with open_hermes(settings, open_tools=open_mcp_tools) as hermes:
+    async with open_hermes(settings, open_tools=open_tools) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
         driving = LocalTurns(hermes)

@@ -98,6 +98,8 @@ COMMAND_MODULES = (
 )
 STORED_SESSIONS = "hermes.cli.stored_sessions"
 """Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
+MCP_TOOLS = "hermes.app.mcp_tools"
+"""The MCP servers of the settings: few operators have one."""
 EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
 """A package of each extra. If it is not installed, `hermes --help` says that the command needs the extra."""
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -107,7 +109,7 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     """Return the command line with the command that these arguments name; without arguments (None), with all commands.
 
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
-    app.info.context_settings = {"obj": LazyParts(open_stored_sessions)}
+    app.info.context_settings = {"obj": LazyParts(open_stored_sessions, lambda: importlib.import_module(MCP_TOOLS))}
     typed = next((word for word in arguments or () if not word.startswith("-")), None)
     chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
     for part in chosen:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Protocol
 
 import typer
@@ -32,9 +33,11 @@ class OpenStoredSessions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LazyParts:
-    """The context's object: what a command loads only if its options ask for it, because it takes a second and needs a further extra."""
+    """The context's object: what a command loads only if its options or settings ask for it, because importing it takes a second."""
 
     open_stored_sessions: OpenStoredSessions
+    load_mcp_tools: Callable[[], ModuleType]
+    """Returns app/mcp_tools.py."""
 
 
 def show_version(is_given: bool) -> None:  # noqa: FBT001  # the signature that typer calls

@@ -17,6 +17,8 @@ import typer
 from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
 from hermes.app.channels import stored_account_names
 from hermes.app.models import models_of, tiers_of
+from hermes.app.router import OpenTools
+from hermes.cli.commands import LazyParts
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
@@ -68,6 +70,15 @@ def start_log(settings: Settings) -> None:
     if chosen is LogFormat.AUTO:
         chosen = LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON
     logs.configure("console" if chosen is LogFormat.CONSOLE else "json", settings.log.level.value, sys.stderr)
+
+
+def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
+    """Return what opens the MCP servers of the settings, for a Hermes that answers messages. Loads the SDK only if there is a server."""
+    if not settings.mcp:
+        return open_no_tools
+    parts: LazyParts = context.obj
+    opener: OpenTools = parts.load_mcp_tools().open_mcp_tools
+    return opener
 
 
 async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:

@@ -18,12 +18,12 @@ import typer
 from rich.markup import escape
 
 from hermes.app import Health, examine, home_of, open_hermes, open_stores
-from hermes.app.mcp_tools import open_mcp_tools
 from hermes.app.models import replaced_backends, stand_in_notice
+from hermes.app.router import OpenTools
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
-from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log
+from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import watch_event_loop
 from hermes.ops.gc import collect_and_freeze
@@ -52,17 +52,17 @@ def up(*, config: Config = None) -> None:
 
 
 @app.command()
-def serve(*, config: Config = None, with_parent: WithParent = False) -> None:
+def serve(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
     settings = settings_from(config)
     start_log(settings)
     if with_parent:
         end_with_parent()
-    run(run_until_signal(_serve(settings, open_listener(settings))))
+    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings))))
 
 
 @app.command()
-def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
+def worker(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer messages. Run as many workers as you like, on any number of machines.
 
     On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
@@ -71,7 +71,7 @@ def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
     if with_parent:
         end_with_parent()
     lower_priority(WORKER_NICENESS)
-    run(run_until_signal(_work(settings)))
+    run(run_until_signal(_work(settings, tools_opener(context, settings))))
 
 
 @app.command()
@@ -94,9 +94,9 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         raise typer.Exit(CANNOT_RUN)
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
+async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
     async with (
-        open_hermes(settings, open_tools=open_mcp_tools) as hermes,
+        open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
@@ -112,9 +112,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         await serve_until_cancelled(hermes, listener, ready)
 
 
-async def _work(settings: Settings) -> None:
+async def _work(settings: Settings, open_tools: OpenTools) -> None:
     async with (
-        open_hermes(settings, open_tools=open_mcp_tools) as hermes,
+        open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         collect_and_freeze()

@@ -4,10 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from hermes.app import StartRefused, open_hermes, open_no_tools
 from hermes.app.mcp_tools import open_mcp_servers, open_mcp_tools
 from hermes.app.router import refuse_mcp_servers
+from hermes.cli import build_app
+from hermes.cli.runtime import tools_opener
 from hermes.config import McpSettings, Secret, Settings
 from hermes.config.named_tables import NamedTables
 
@@ -33,3 +36,9 @@ async def test_a_hermes_that_would_answer_without_its_servers_is_refused(databas
     with pytest.raises(StartRefused, match="the settings name MCP servers; open Hermes with open_tools=open_mcp_tools"):
         async with open_hermes(settings):
             pass
+
+
+def test_a_command_that_answers_messages_opens_the_servers_of_the_settings() -> None:
+    context = get_command(build_app(["worker"])).make_context("hermes", ["worker"], resilient_parsing=True)
+    assert tools_opener(context, Settings()) is open_no_tools
+    assert tools_opener(context, WITH_SERVER) is open_mcp_tools

@@ -43,6 +43,15 @@ ADAPTERS = {"channels", "backends", "stores"}
 FAKES = "hermes.channels.fakes"
 """All fake platforms at one server. They stand beside their channels, and implement no port."""
 
+COMMAND_LOADER = "hermes/cli/command_table.py"
+"""Loads the module of the command that the user typed: loading all of them takes seconds. The names of modules in it count as imports."""
+LOADERS = {
+    COMMAND_LOADER,
+    "hermes/trajectories/batch/object_import.py",  # tools and graders that the user names
+}
+"""The places that may load a module by its name."""
+NAMED_LOADERS = {"__import__", "import_module", "resolve_name", "run_module", "run_path", "LazyLoader", "SourceFileLoader"}
+
 IMPORT_LIMIT = 1.2
 """How many times as long as `asyncio`, which everybody who talks to models imports anyway. It takes about 40 ms."""
 
@@ -136,8 +145,18 @@ def is_fake(module: str) -> bool:
 
 
 def hidden_imports(sources: Sources) -> list[str]:
-    """Imports inside functions, also those spelled as a call. Loading a module whose name is a value is no import: a plugin."""
-    return [f"{found.where}: imports {found.target} inside a function" for found in imports(sources) if found.in_function]
+    """Imports inside functions, and loading a module by its name: the text of the name may be anywhere, so no spelling of it is allowed."""
+    return [f"{found.where}: imports {found.target} inside a function" for found in imports(sources) if found.in_function] + [
+        f"{where}: loads a module by its name"
+        for path in sorted(sources)
+        if path not in LOADERS
+        for where in loads_by_name(path, sources[path])
+    ]
+
+
+def needless_loaders(sources: Sources) -> list[str]:
+    """Places that may load modules by name and do not. Each one is a hole in the rule, so it is closed when it is not needed."""
+    return [f"{path}: loads no module by its name" for path in sorted(LOADERS) if not loads_by_name(path, sources.get(path, ""))]
 
 
 def suppressed_cancellations(sources: Sources) -> list[str]:
@@ -192,12 +211,21 @@ def targets(node: ast.stmt | ast.expr, path: str, known: set[str]) -> list[str]:
         case ast.ImportFrom(module=module, names=names, level=level):
             base = ".".join(filter(None, [package_above(path, level), module]))
             return sorted({f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in names})
-        case ast.Call(
-            func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
-            args=[ast.Constant(value=str(target)), *_],
-        ):
-            return [target]
+        case ast.Constant(value=str(name)) if path == COMMAND_LOADER and name in known:
+            return [name]
     return []
+
+
+def loads_by_name(path: str, source: str) -> list[str]:
+    """Where a file mentions a function that loads modules by name, called or not."""
+    found = []
+    for node in ast.walk(ast.parse(source, path)):
+        match node:
+            case ast.ImportFrom(names=names) if any(alias.name in NAMED_LOADERS for alias in names):
+                found.append(f"{path}:{node.lineno}")
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in NAMED_LOADERS:
+                found.append(f"{path}:{node.lineno}")
+    return found
 
 
 def package_above(path: str, level: int) -> str:
@@ -267,6 +295,10 @@ def test_the_fakes_use_nothing_of_what_they_check(hermes: Sources) -> None:
 
 def test_no_import_hides_in_a_function(hermes: Sources) -> None:
     assert hidden_imports(hermes) == []
+
+
+def test_every_place_that_may_load_modules_by_name_does(hermes: Sources) -> None:
+    assert needless_loaders(hermes) == []
 
 
 def test_no_cancellation_is_suppressed(hermes: Sources) -> None:
@@ -388,7 +420,6 @@ def test_finds_fakes_that_use_what_they_check() -> None:
 def test_finds_imports_hidden_in_functions() -> None:
     bad = {
         "hermes/cli.py": """\
-import importlib
 if True:
     import rich
 class Command:
@@ -396,15 +427,51 @@ class Command:
     async def run(self):
         if self:
             from hermes.app import start
-        return lambda: importlib.import_module("pyarrow")
-    def plugin(self, name):
-        return importlib.import_module(name)
 """
     }
-    assert hidden_imports(bad) == [
-        "hermes/cli.py:8: imports hermes.app inside a function",
-        "hermes/cli.py:9: imports pyarrow inside a function",
+    assert hidden_imports(bad) == ["hermes/cli.py:7: imports hermes.app inside a function"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'importlib.import_module("hermes.app")',
+        "importlib.import_module(APP_MODULE)",
+        'importlib.import_module(f"hermes.{room}.start")',
+        'importlib.import_module("." + room, package="hermes")',
+        "[importlib.import_module(part.module) for part in PARTS]",
+        "load = importlib.import_module",
+        "from importlib import import_module as load",
+        '__import__("hermes.app")',
+        'pkgutil.resolve_name("hermes.app:start")',
+        'runpy.run_module("hermes.app")',
+        "importlib.util.LazyLoader(loader)",
+    ],
+)
+def test_finds_modules_that_are_loaded_by_name(line: str) -> None:
+    for source, number in ((line, 1), (f"def load(room):\n    {line}", 2)):
+        assert f"hermes/web.py:{number}: loads a module by its name" in hidden_imports({"hermes/web.py": source})
+        assert not any(fault.endswith("by its name") for fault in hidden_imports(dict.fromkeys(LOADERS, source)))
+
+
+def test_what_the_command_loader_names_are_imports() -> None:
+    table = 'PARTS = [Part("hermes.cli.fleet", ("fleet",)), Part("hermes.stores.postgres")]\nimport_module(PARTS[0].module)'
+    tree = {
+        COMMAND_LOADER: table,
+        "hermes/cli/fleet.py": "from hermes.cli.command_table import build",
+        "hermes/stores/postgres.py": "",
+    }
+    assert len(rings(tree)) == 1
+    assert adapters_outside_the_composition_root(tree) == [f"{COMMAND_LOADER}:1: cli imports the adapter hermes.stores.postgres"]
+    assert against_the_reading_order({COMMAND_LOADER: 'PART = "hermes.__main__"', "hermes/__main__.py": ""}) == [
+        f"{COMMAND_LOADER}:1: cli imports hermes.__main__"
     ]
+
+
+def test_finds_a_place_that_loads_nothing_by_name() -> None:
+    full = dict.fromkeys(LOADERS, "import_module(name)")
+    assert needless_loaders(full) == []
+    assert needless_loaders({**full, COMMAND_LOADER: "import hermes"}) == [f"{COMMAND_LOADER}: loads no module by its name"]
 
 
 def test_finds_suppressed_cancellations() -> None:

@@ -25,7 +25,12 @@ def graph_tree(graph: MessageGraph, title: str = "conversation", levels: int = 8
 
 def one_line(text: str) -> str:
     """Return a text as one line that is safe to show: a message may hold line breaks and the escape codes of a terminal."""
-    return UNSAFE_CHARS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return show_safely(" ".join(text.split()))
+
+
+def show_safely(text: str) -> str:
+    """Return a text that cannot control the terminal, with its spaces and line breaks."""
+    return UNSAFE_CHARS.sub(lambda found: "\n" if found[0] == "\n" else "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _draw(graph: MessageGraph, title: str, levels: int, drawn: set[int]) -> Tree:

@@ -20,7 +20,7 @@ from hermes.app.batch_model import (
     open_batch_services,
     open_model,
 )
-from hermes.app.home import StartRefused
+from hermes.app.stores import StartRefused
 from hermes.app.toolsets import open_toolsets
 from hermes.config import (
     BackendKind,

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from hermes.app.session_source import open_session_source
+from hermes.app.stores import open_session_source
 from hermes.config import BackendKind, BackendSettings, CompletionsSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph
 from hermes.ports.sessions import SessionQuery

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from hermes.app.session_source import SessionSource
+from hermes.app.stores import SessionSource
 from hermes.channels.fakes import open_platforms, webhook_url
 from hermes.channels.telegram import ALLOWED_UPDATES
 from hermes.graph import MessageGraph

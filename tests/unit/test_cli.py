@@ -324,7 +324,7 @@ def test_a_fault_of_hermes_is_not_taken_for_a_missing_extra(tmp_path: Path) -> N
     (tmp_path / "hermes" / "cli" / "__init__.py").write_text((SRC / "hermes" / "cli" / "__init__.py").read_text(encoding="utf-8"))
     code, shown, complaints = process(tmp_path, command=(sys.executable, "-I", "-S", "-c", BARE))
     assert (code, shown) == (1, "")
-    assert complaints.endswith("ModuleNotFoundError: No module named 'hermes.cli.commands'\n")
+    assert complaints.endswith("ModuleNotFoundError: No module named 'hermes.cli.command_table'\n")
 
 
 # --- streams

@@ -44,12 +44,19 @@ def test_a_key_is_made_shown_once_listed_and_revoked(run: Run) -> None:
     assert json.loads(run("keys", "list", "--json").stdout)[0]["revoked_at"] is not None
 
 
-def test_the_list_of_keys_has_one_cell_under_each_heading(run: Run) -> None:
-    run("keys", "create", "shop", "--trains")
-    headings, row = (re.split(" {2,}", line.strip()) for line in run("keys", "list", COLUMNS="400").stdout.splitlines())
+def test_the_list_of_keys_has_one_cell_under_each_heading_and_is_not_cut_in_a_pipe(run: Run) -> None:
+    name = "a-name-that-is-longer-than-the-names-of-most-keys"
+    made = json.loads(run("keys", "create", name, "--trains", "--json").stdout)
+    headings, row = (re.split(" {2,}", line.strip()) for line in run("keys", "list", COLUMNS="40").stdout.splitlines())
     assert len(row) == len(headings) == 11
     shown = dict(zip(headings, row, strict=True))
-    assert (shown["name"], shown["trains"], shown["last used"], shown["state"]) == ("shop", "yes", "never", "active")
+    assert (shown["name"], shown["id"], shown["trains"], shown["last used"], shown["state"]) == (name, made["id"], "yes", "never", "active")
+
+
+def test_a_command_that_answers_no_message_starts_no_mcp_server(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "hermes.toml").write_text(f'[mcp.maps]\ncommand = ["touch", "{tmp_path / "started"}"]\n')
+    assert run("keys", "list").exit_code == 0
+    assert not (tmp_path / "started").exists()
 
 
 def test_an_empty_list_says_how_to_begin(run: Run) -> None:

@@ -2,8 +2,9 @@
 
 from hermes.app.adapters import Adapters
 from hermes.app.doctor import Health, HealthFinding, examine
-from hermes.app.home import StartRefused, home_of
-from hermes.app.root import Hermes, open_hermes, open_stores
+from hermes.app.root import Hermes, open_hermes
+from hermes.app.router import open_no_tools
+from hermes.app.stores import StartRefused, home_of, open_stores
 from hermes.stores.seal import new_master_key
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "home_of",
     "new_master_key",
     "open_hermes",
+    "open_no_tools",
     "open_stores",
 ]

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.gateway import ModelServices, SystemClock, open_models
-from hermes.app.home import StartRefused
 from hermes.app.models import UNLIMITED_TOKENS, backend_kind, backends_of, missing_backends, models_of
-from hermes.app.root import model_adapters, open_database_and_keys, redis_client
+from hermes.app.root import model_adapters
+from hermes.app.stores import StartRefused, open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest

@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hermes.app.home import StartRefused
+from hermes.app.stores import StartRefused
 from hermes.backends import (
     LLAMA_CPP,
     OPENAI,

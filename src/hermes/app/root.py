@@ -10,24 +10,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
-from pathlib import Path
 from uuid import UUID
 
-import psycopg
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
-from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.router import AnswerServices, UserMemory, compaction_policy_from, open_answer_services, preload, services_from
+from hermes.app.router import (
+    AnswerServices,
+    OpenTools,
+    UserMemory,
+    answer_services_from,
+    compaction_policy_from,
+    preload,
+    refuse_mcp_servers,
+    services_from,
+)
+from hermes.app.stores import open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
@@ -48,16 +52,13 @@ from hermes.router.feedback import Feedback
 from hermes.router.intake import InboundRouter, Intake, JoinWindow
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.my_data import ConversationEraser, MyDataStores
-from hermes.stores import embedded
-from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, migrate
 from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.counters import ScriptBatch
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.concierge.data_files import load_samples
 
@@ -204,8 +205,13 @@ def no_adjustment(adapters: Adapters) -> Adapters:
 
 
 @asynccontextmanager
-async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment) -> AsyncIterator[Hermes]:
+async def open_hermes(
+    settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment, open_tools: OpenTools = refuse_mcp_servers
+) -> AsyncIterator[Hermes]:
     """Connect Hermes to its stores and services, and close them at the end of the block.
+
+    `open_tools` opens the MCP servers of the settings: `open_mcp_tools` of app/mcp_tools.py, or `open_no_tools` for a Hermes that answers
+    no message. Without it, settings that name MCP servers are refused.
 
     Starts the embedded stores if the settings have no addresses, and brings the schema up to date. Raises StartRefused,
     or StoreUnavailable when PostgreSQL cannot be reached. Hermes starts without Redis too, and is slower then."""
@@ -247,38 +253,10 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         resources = OpenResources(
             database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
         )
-        answer_services = await stack.enter_async_context(open_answer_services(settings, adapters, database, metrics, files))
+        mcp_tools = await stack.enter_async_context(open_tools(settings))
+        answer_services = answer_services_from(settings, adapters, transactions=database, metrics=metrics, web=files, mcp_tools=mcp_tools)
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
-
-
-@asynccontextmanager
-async def open_database_and_keys(
-    settings: Settings, *, pool_min: int, pool_max: int
-) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
-    """Yield the addresses of the stores, the database with its schema up to date, and the keyring of its data. Raises StartRefused."""
-    home, limits = home_of(settings), settings.database
-    try:
-        keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
-    except MasterKeyInvalid as error:
-        raise StartRefused(str(error)) from None
-    async with AsyncExitStack() as stack:
-        addresses = await stack.enter_async_context(open_stores(settings, home))
-        try:
-            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
-        except SchemaRefused as error:
-            raise StartRefused(str(error)) from error
-        database = await stack.enter_async_context(
-            open_database(
-                addresses.database_url,
-                pool_min=pool_min,
-                pool_max=pool_max,
-                connect_timeout_s=limits.connect_timeout_s,
-                statement_timeout_s=limits.statement_timeout_s,
-            )
-        )
-        await refuse_missing_master_keys(database, keyring)
-        yield addresses, database, keyring
 
 
 def model_adapters(adapters: Adapters) -> ModelAdapters:
@@ -352,71 +330,4 @@ def assemble_hermes(
         post=resources.post,
         inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),
         receipts=receipts,
-    )
-
-
-async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:
-    """Raise StartRefused if data is sealed under master keys that are not set: each message of those users would fail."""
-    async with database.begin() as tx:
-        missing = await keyring.missing_masters(tx)
-    if missing:
-        names = ", ".join(missing)
-        raise StartRefused(f"data in this database is sealed under master keys that are not set ({names}); add them to HERMES_MASTER_KEYS")
-
-
-@asynccontextmanager
-async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
-    """Yield the addresses of both stores. A store without an address in the settings runs embedded, for as long as the block lasts. Raises
-    StartRefused."""
-    check_addresses(settings)
-    if settings.database_url is not None and settings.redis_url is not None:
-        yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
-        return
-    lease = await start_embedded_stores(home)
-    try:
-        yield embedded.StoreUrls(
-            settings.database_url.reveal() if settings.database_url else lease.stores.database_url,
-            settings.redis_url.reveal() if settings.redis_url else lease.stores.redis_url,
-        )
-    finally:
-        await asyncio.shield(asyncio.to_thread(lease.release))
-
-
-async def start_embedded_stores(home: Path) -> embedded.ServerLease:
-    """Start the embedded stores. A task that is cancelled meanwhile waits for the start and releases the lease: a lease that is never
-    released keeps the stores running."""
-    starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(embedded.EmbeddedError):
-            (await starting).release()
-        raise
-    except embedded.EmbeddedError as error:
-        raise StartRefused(str(error)) from error
-
-
-def check_addresses(settings: Settings) -> None:
-    """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
-    if settings.database_url is not None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
-        except psycopg.Error:
-            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
-    if settings.redis_url is not None:
-        try:
-            parse_url(settings.redis_url.reveal())
-        except ValueError:
-            expected = "redis://host:6379, rediss://host or unix:///path; signs like / in a password are written as %2F"
-            raise StartRefused(f"HERMES_REDIS_URL is no Redis address; expected {expected}") from None
-
-
-def redis_client(url: str, settings: Settings) -> Redis:
-    """Return a client that fails quickly when Redis is away. It does not retry: its callers go on without Redis instead of waiting."""
-    return Redis.from_url(
-        url,
-        socket_timeout=settings.redis.timeout_s,
-        socket_connect_timeout=settings.redis.timeout_s,
-        max_connections=settings.redis.pool_max,
-        retry=Retry(NoBackoff(), 0),
     )

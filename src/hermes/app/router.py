@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
 from uuid import UUID
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.config import BackendKind, HistorySettings, McpSettings, Settings
+from hermes.app.stores import StartRefused
+from hermes.config import BackendKind, HistorySettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
@@ -46,8 +44,6 @@ from hermes.tools.images import MessageImages
 from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summariser
 from hermes.trajectories.sampling_model import SamplingModel
 
-MCP_MODULE = "hermes.tools.mcp"
-"""Imported by name: its SDK takes most of a second to load, and few operators have an MCP server."""
 LIMITED_BACKENDS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
 """Backends that cannot read what users tell about themselves."""
 SUMMARY_TIMEOUT_S = 20.0
@@ -75,15 +71,30 @@ class AnswerServices:
     images: MessageImages
 
 
+OpenTools = Callable[[Settings], AbstractAsyncContextManager[ToolSource]]
+"""Opens the tools beside Hermes' own: those of the MCP servers of the settings."""
+
+
 @asynccontextmanager
-async def open_answer_services(
-    settings: Settings, adapters: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
-) -> AsyncIterator[AnswerServices]:
-    """Open soul, tools and images for as long as the block lasts."""
+async def open_no_tools(_: Settings) -> AsyncIterator[ToolSource]:
+    """For a Hermes that answers no message, such as that of `hermes keys`: connect to no MCP server."""
+    yield no_more_tools
+
+
+@asynccontextmanager
+async def refuse_mcp_servers(settings: Settings) -> AsyncIterator[ToolSource]:
+    """Connect to no MCP server. Raises StartRefused if the settings name one: answers would silently lack its tools."""
+    if settings.mcp:
+        raise StartRefused("the settings name MCP servers; open Hermes with open_tools=open_mcp_tools, from hermes.app.mcp_tools")
+    yield no_more_tools
+
+
+def answer_services_from(
+    settings: Settings, adapters: Adapters, *, transactions: Transactions, metrics: Metrics, web: MediaFetcher, mcp_tools: ToolSource
+) -> AnswerServices:
     user_memory = user_memory_from(adapters, transactions, metrics)
-    async with open_mcp_tools(settings) as mcp_tools:
-        images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-        yield AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
+    images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
+    return AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
 
 
 def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
@@ -150,29 +161,6 @@ def toolbox_from(
         more_tools=mcp_tools,
         timeout_s=settings.tools.timeout_s,
     )
-
-
-@asynccontextmanager
-async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
-    """Connect to the MCP servers of the settings for as long as the block lasts; yield their tools."""
-    if not settings.mcp:
-        yield no_more_tools
-        return
-    mcp = import_module(MCP_MODULE)
-    servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
-    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
-        yield connected.tools
-
-
-def mcp_server_options(server: McpSettings) -> dict[str, Any]:
-    return {
-        "command": tuple(server.command or ()),
-        "url": server.url,
-        "env": {name: os.environ[name] for name in server.environment if name in os.environ},
-        "headers": {"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
-        "confirm": server.confirm,
-        "shared": server.shared,
-    }
 
 
 def services_from(

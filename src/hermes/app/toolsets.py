@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from hermes.app.batch_model import BatchServices
-from hermes.app.home import StartRefused
-from hermes.app.router import MCP_MODULE, mcp_server_options, toolbox_from, user_memory_from
+from hermes.app.mcp_tools import open_mcp_servers
+from hermes.app.router import toolbox_from, user_memory_from
+from hermes.app.stores import StartRefused
 from hermes.config import Environment, Settings, nearest
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import UserState
@@ -91,10 +91,9 @@ async def concierge_toolset(services: BatchServices, account: str) -> Toolset:
 @asynccontextmanager
 async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
     """Connect to MCP servers and yield their tools. Raises StartRefused for a server that offers no tools in time."""
-    settings, mcp = services.settings, import_module(MCP_MODULE)
+    settings = services.settings
     server_names = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
-    servers = [mcp.McpServer(name=name, **mcp_server_options(settings.mcp[name])) for name in server_names]
-    async with mcp.open_servers(servers, timeouts=mcp.McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+    async with open_mcp_servers(settings, server_names) as connected:
         await connected.ready(within_s=READY_TIMEOUT_S)
         empty = [connection.server.name for connection in connected.connections if not connection.tools]
         if empty:

@@ -1,55 +1,30 @@
-"""The command `hermes`. Loads only the module of the command that the user typed. If an extra is missing, it says which one to install."""
+"""The command `hermes`. If an extra is missing, it says which one to install."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import signal
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import NoReturn
 
-if TYPE_CHECKING:  # the base install has none of this
-    from hermes.trajectories.engines import ChunkEngine
+try:
+    from hermes.cli.command_table import COMMAND_MODULES, build_app, typed_words
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.split(".")[0] == "hermes":  # a bug, and not a missing extra
+        raise
+    MISSING_PACKAGE: str | None = error.name
+else:
+    MISSING_PACKAGE = None
 
-
-class CommandModule(NamedTuple):
-    """Commands that live in one module and need one extra."""
-
-    module: str
-    commands: tuple[str, ...]
-    extra: str
-
-
-BASE_MODULE = "hermes.cli.commands"
-MISSING_EXTRA_MODULE = "hermes.cli.missing_extra"
-COMPRESS_SERVICE_MODULE, DAFT_ENGINE_MODULE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
-"""Parts that a command loads only if its options ask for them: they take a second, and need a further extra."""
-COMMAND_MODULES = (
-    CommandModule("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
-    CommandModule("hermes.cli.compress", ("compress",), "export"),
-    CommandModule("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
-    CommandModule("hermes.cli.keys", ("keys",), "serve"),
-    CommandModule("hermes.cli.local", ("local",), "cli"),
-    CommandModule("hermes.cli.fleet", ("fleet",), "serve"),
-    CommandModule("hermes.cli.venues", ("venues",), "serve"),
-    CommandModule("hermes.cli.chat", ("chat",), "serve"),
-    CommandModule("hermes.cli.users", ("users",), "serve"),
-    CommandModule("hermes.cli.kill_switch", ("kill-switch",), "serve"),
-    CommandModule("hermes.cli.channels", ("channels",), "serve"),
-    CommandModule("hermes.cli.platforms", ("platforms",), "serve"),
-    CommandModule("hermes.cli.dead_letters", ("dead-letters",), "serve"),
-    CommandModule("hermes.cli.batch", ("batch",), "serve"),
-)
+__all__ = ["COMMAND_MODULES", "build_app", "main"]
 
 
 def main() -> None:
     """Run the command line; exit code 2 for bad input."""
-    try:
-        app = build_app(sys.argv[1:])
-    except ModuleNotFoundError as error:
-        _fail(f"the command line needs {missing_package(error)}; install it: pip install 'hermes-graph[cli]'")
+    if MISSING_PACKAGE is not None:
+        _fail(f"the command line needs {MISSING_PACKAGE}; install it: pip install 'hermes-graph[cli]'")
+    app = build_app(typed_words(sys.argv[1:], os.environ))
     # `hermes graph FILE | head` ends without an error, as cat does. Python alone would exit with code 1: the graph was altered.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -59,47 +34,6 @@ def main() -> None:
     except OSError as error:  # commands handle errors of their own files, so this one is from standard output: a full disk
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python writes again when it exits, and prints an error
         _fail(f"cannot write the output: {error.strerror}")
-
-
-def build_app(arguments: list[str] | None = None) -> Any:
-    """Return the command line with the command that these arguments name; with all commands if they name none, as for `--help`.
-
-    Modules are loaded by name: importing the service takes a second, and drawing a graph does not need it."""
-    typed = next((word for word in arguments or () if not word.startswith("-")), None)
-    base = importlib.import_module(BASE_MODULE)
-    base.app.info.context_settings = {"obj": base.LazyParts(load_compress_service, new_daft_engine)}
-    if arguments and arguments[0] == "--version":
-        return base.app
-    known = [command for part in COMMAND_MODULES for command in part.commands]
-    for part in COMMAND_MODULES:
-        if typed in {*known, *base.COMMANDS} and typed not in part.commands:
-            continue
-        try:
-            importlib.import_module(part.module)  # the module registers its commands
-        except ModuleNotFoundError as error:
-            importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
-    return base.app
-
-
-def load_compress_service(what: str) -> ModuleType:
-    """Return the module that opens models and the store. If a package is missing, say what to install and exit."""
-    try:
-        return importlib.import_module(COMPRESS_SERVICE_MODULE)
-    except ModuleNotFoundError as error:
-        _fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
-
-
-def new_daft_engine(address: str | None) -> ChunkEngine:
-    """Return Daft as an engine, on the Ray cluster of this address if there is one."""
-    engine: ChunkEngine = importlib.import_module(DAFT_ENGINE_MODULE).DaftEngine(address)
-    return engine
-
-
-def missing_package(error: ModuleNotFoundError) -> str:
-    """Return the name of the missing package. Raises the error again if the missing module is one of Hermes' own: that is a bug."""
-    if error.name is None or error.name.split(".")[0] == "hermes":
-        raise error
-    return error.name
 
 
 def _fail(message: str) -> NoReturn:

@@ -12,16 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from hermes.app.batch_model import refuse_unusable_model
-from hermes.app.home import StartRefused
 from hermes.app.models import models_of, tiers_of
+from hermes.app.stores import StartRefused
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
 from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run
 from hermes.cli.batch_recipe import RecipeFile, read_recipe
 from hermes.cli.batch_run import INTERRUPTED, run_batch
 from hermes.cli.commands import app
-from hermes.cli.errors import complain, fail
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
-from hermes.cli.runtime import CANNOT_RUN, Config, run, settings_from
+from hermes.cli.options import Config
+from hermes.cli.output import CANNOT_RUN, complain, fail
+from hermes.cli.runtime import run, settings_from
 from hermes.config import Settings
 from hermes.trajectories.batch.recipe import BatchRecipe
 from hermes.trajectories.batch.replay import graphs_by_item

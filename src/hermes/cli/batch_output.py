@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED
-from hermes.cli.errors import complain
+from hermes.cli.output import complain, output_console
 from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
@@ -70,7 +69,7 @@ def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
 def say_end(path: Path, values: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
     """Print the result of a run, and the next command."""
     if not is_quiet:
-        Console().print(_table(path, values))
+        output_console().print(_table(path, values))
     failed = values["failed"]
     if failed:
         complain(f"{count_phrase(failed, 'rollout')} failed; rollouts.jsonl has the reasons. Run them once more: --resume --retry-failed")
@@ -150,7 +149,7 @@ def show_plan(run: BatchRun, settings: Settings, index: Mapping[str, str], *, is
         ("  cost", f"${estimate['min_usd']:,.4f}, and up to ${estimate['max_usd']:,.4f} if every answer has the greatest length"),
     ):
         table.add_row(name, value)
-    console = Console()
+    console = output_console()
     console.print(table)
     for message in first_request:
         text = message.get("content")

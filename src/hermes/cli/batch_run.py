@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from hermes.app.batch_model import GatewayModel, make_batch_model, open_batch_services
 from hermes.app.rollout_store import RolloutStore
 from hermes.app.toolsets import open_toolsets
-from hermes.cli.errors import complain
+from hermes.cli.output import complain
 from hermes.cli.runtime import start_log
 from hermes.config import LogLevel, Settings
 from hermes.trajectories.batch.recipe import BatchPace

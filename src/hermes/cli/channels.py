@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import secrets
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from hermes.app import Hermes
-from hermes.app.channels import BadAccount, SetupRefused, channel_from, connect_telegram
+from hermes.app.channels import BadAccount, SetupRefused, TelegramPollers, channel_from, connect_telegram
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.first_message import show_first_message
-from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
+from hermes.cli.options import Config, Json, Limit, complete_from
+from hermes.cli.output import fail, print_json, print_result, print_table
+from hermes.cli.runtime import complete_accounts, in_transaction, run, run_until_signal, with_hermes
 from hermes.ports.channels import ChannelAccount
+from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import SentMessage
+from hermes.ports.runtime import Transaction
+from hermes.tasks import end_tasks
 from hermes.terminal import one_line
 from hermes.turn import Platform
 
@@ -29,7 +33,6 @@ add = typer.Typer(no_args_is_help=True, help="Add an account: telegram, whatsapp
 channels.add_typer(add, name="add")
 app.add_typer(channels, name="channels")
 
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Name = Annotated[str, typer.Option("--name", help="Your name for the account; its conversations carry it, and the webhook's address.")]
 Open = Annotated[
     bool,
@@ -77,7 +80,7 @@ def telegram(
             hermes, make_account(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None)
         )
         if is_json:
-            typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
+            print_json({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None})
         else:
             how = "Hermes polls Telegram for its messages" if url is None else f"its messages come to {url}"
             typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
@@ -123,7 +126,13 @@ def instagram(
     name: Name = "instagram",
     instagram_id: Annotated[str, typer.Option(help="The professional account's id, as its webhooks name it.")],
     url: Url = None,
-    login: Annotated[str, typer.Option(help="The kind of token: `instagram`, or `page` for the token of a Facebook page.")] = "instagram",
+    login: Annotated[
+        str,
+        typer.Option(
+            help="The kind of token: `instagram`, or `page` for the token of a Facebook page.",
+            autocompletion=complete_from(lambda: ("instagram", "page")),
+        ),
+    ] = "instagram",
     access_token: Annotated[
         str | None, typer.Option(help="The access token. Safer: set INSTAGRAM_ACCESS_TOKEN, or type it when asked.")
     ] = None,
@@ -156,72 +165,78 @@ def instagram(
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the accounts. Tokens and secrets are not shown."""
 
-    async def read(hermes: Hermes) -> list[ChannelAccount]:
-        async with hermes.database.begin() as tx:
-            return list(await hermes.adapters.channel_accounts.list(tx))
+    async def read(hermes: Hermes, tx: Transaction) -> Sequence[ChannelAccount]:
+        return await hermes.adapters.channel_accounts.list(tx)
 
-    found = run(with_hermes(config, read))
+    found = run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps([account_json(account) for account in found]))
+        print_json([account_json(account) for account in found])
         return
     if not found:
         typer.echo("There is no account yet; the quickest is a bot: hermes channels add telegram")
         return
-    table = Table("platform", "name", "messages", "newcomers", box=None, pad_edge=False)
-    for account in found:
-        about = account_json(account)
-        table.add_row(account.platform, account.account, "polled" if account.is_polled else "webhook", about["newcomers"])
-    Console().print(table)
+    print_table(
+        ("platform", "name", "messages", "newcomers"),
+        ((each.platform, each.account, "polled" if each.is_polled else "webhook", account_json(each)["newcomers"]) for each in found),
+    )
 
 
 @channels.command("sent")
 def show_sent(
     *,
-    name: Annotated[str | None, typer.Option("--name", help="Only messages of this account.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Only messages of this account.", show_default=False, autocompletion=complete_accounts)
+    ] = None,
+    limit: Limit = 20,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Show the last messages to all platforms without their text, and their status: waiting, sent, delivered, read, failed."""
 
-    async def read(hermes: Hermes) -> list[SentMessage]:
-        async with hermes.database.begin() as tx:
-            return list(await hermes.adapters.outbox.tracking.newest(tx, account=name, limit=limit))
+    async def read(hermes: Hermes, tx: Transaction) -> Sequence[SentMessage]:
+        return await hermes.adapters.outbox.tracking.newest(tx, account=name, limit=limit)
 
-    found = run(with_hermes(config, read))
+    found = run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps([sent_json(each) for each in found]))
+        print_json([sent_json(each) for each in found])
         return
     if not found:
         typer.echo("Hermes has sent nothing there yet.")
         return
-    table = Table("promised", "account", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
-    for each in found:
-        about, standing = sent_json(each), each.status
-        since = f"{standing.ranked_at:%H:%M:%S}" if standing.ranked_at else ""
-        where = (f"{each.platform} {each.account}", each.channel_id, str(standing.part + 1), about["how_far"])
-        table.add_row(
-            f"{standing.promised_at:%m-%d %H:%M:%S}", *map(escape_line, where), since, str(standing.tries), escape_line(standing.reason)
-        )
-    Console().print(table)
+    print_table(
+        ("promised", "account", "channel", "part", "how far", "since", "tries", "reason"),
+        (
+            (
+                f"{each.status.promised_at:%m-%d %H:%M:%S}",
+                one_line(f"{each.platform} {each.account}"),
+                one_line(each.channel_id),
+                str(each.status.part + 1),
+                sent_json(each)["how_far"],
+                f"{each.status.ranked_at:%H:%M:%S}" if each.status.ranked_at else "",
+                str(each.status.tries),
+                one_line(each.status.reason),
+            )
+            for each in found
+        ),
+    )
 
 
 @channels.command()
 def remove(
     platform: Annotated[Platform, typer.Argument(help="telegram, whatsapp or instagram.")],
-    name: Annotated[str, typer.Argument(help="Your name for the account.")],
+    name: Annotated[str, typer.Argument(help="Your name for the account.", autocompletion=complete_accounts)],
     *,
+    is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Remove an account and its secrets. Its conversations stay."""
 
-    async def delete(hermes: Hermes) -> bool:
-        async with hermes.database.begin() as tx:
-            return await hermes.adapters.channel_accounts.remove(tx, platform, name)
+    async def delete(hermes: Hermes, tx: Transaction) -> bool:
+        return await hermes.adapters.channel_accounts.remove(tx, platform, name)
 
-    if not run(with_hermes(config, delete)):
+    if not run(in_transaction(config, delete)):
         fail(f"there is no {platform} account {name}; hermes channels list shows them")
-    typer.echo(f"{platform} {name} is removed.")
+    print_result({"platform": platform, "account": name}, f"{platform} {name} is removed.", is_json=is_json)
 
 
 def ask_secret(what: str, given: str | None, variable: str) -> str:
@@ -248,10 +263,10 @@ def wait_seconds(wait: float | None, *, is_json: bool) -> float:
     return 120.0 if not is_json and sys.stdin.isatty() and sys.stderr.isatty() else 0.0
 
 
-def save_and_show(account: ChannelAccount, enter: str, *, config: Any, wait: float | None, is_json: bool) -> None:
+def save_and_show(account: ChannelAccount, enter: str, *, config: Path | None, wait: float | None, is_json: bool) -> None:
     async def put(hermes: Hermes) -> None:
         await save_account(hermes, account)
-        typer.echo(json.dumps({**account_json(account), "enter": enter}) if is_json else enter)
+        print_result({**account_json(account), "enter": enter}, enter, is_json=is_json)
         await show_first_message(hermes, account, wait_seconds(wait, is_json=is_json))
 
     run(run_until_signal(with_hermes(config, put)))
@@ -293,5 +308,56 @@ def sent_json(sent: SentMessage) -> dict[str, Any]:
     }
 
 
-def escape_line(text: str) -> str:
-    return escape(one_line(text))
+# --- the first message shows that the whole way from the sender to Hermes works
+
+
+POLL_S = 0.5
+
+
+async def wait_for_first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> InboxMessage | None:
+    """Wait until the account gets a message, and return it; None if none comes in time.
+
+    If the account is polled, this process polls it too, so no Hermes needs to run yet. A running Hermes answers as usual."""
+    before = await newest_message(hermes, account)
+    async with poll_while_waiting(hermes, account):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while True:
+                    found = await newest_message(hermes, account)
+                    if found is not None and (before is None or found.turn_id != before.turn_id):
+                        return found
+                    await asyncio.sleep(POLL_S)
+    return None
+
+
+@asynccontextmanager
+async def poll_while_waiting(hermes: Hermes, account: ChannelAccount) -> AsyncIterator[None]:
+    if not account.is_polled:
+        yield
+        return
+    await hermes.account_channels.refresh()
+    task = asyncio.create_task(TelegramPollers(hermes.account_channels, hermes.post, hermes.inbound).run(), name="polling")
+    try:
+        yield
+    finally:
+        await end_tasks(task)
+
+
+async def newest_message(hermes: Hermes, account: ChannelAccount) -> InboxMessage | None:
+    async with hermes.database.begin() as tx:
+        return await hermes.adapters.inbox.newest(tx, account.account, account.platform)
+
+
+async def show_first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> None:
+    """Wait for the first message, and show it to the operator."""
+    if not wait_s:
+        return
+    with Console(stderr=True).status(f"Waiting for the first message (up to {wait_s:.0f} s; Ctrl-C stops waiting)…"):
+        message = await wait_for_first_message(hermes, account, wait_s)
+    if message is None:
+        where = "" if account.is_polled else " Is Hermes running, and can the platform reach it?"
+        typer.secho(f"No message has come yet.{where} To wait again, run `hermes channels add` again.", fg="yellow", err=True)
+        return
+    event = message.envelope.event
+    text = one_line(event.text)[:80] or f"({event.media_type or 'no text'})"
+    typer.secho(f"It works: {event.sender_id} wrote “{text}”. A running Hermes answers; start one with: hermes up", fg="green", err=True)

@@ -5,18 +5,21 @@ in another thread: an answer goes on while the user types."""
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import io
-import json
 import os
+import signal
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from threading import Thread
+from typing import Annotated, Any, Self, TextIO, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -26,15 +29,18 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes.app import StartRefused
-from hermes.cli.background_loop import BackgroundLoop
 from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, open_remote_hermes
 from hermes.cli.commands import app
-from hermes.cli.errors import complain, fail
-from hermes.cli.runtime import CANNOT_RUN, Config, settings_from, start_log
+from hermes.cli.options import Config
+from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
+from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
 from hermes.config import LogLevel, Settings
 from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
 from hermes.web.answers import response_json
+
+T = TypeVar("T")
+
 
 with suppress(ModuleNotFoundError):  # Windows has no readline
     import readline  # noqa: F401  # with it, the user can edit the line at `input` and call up earlier lines
@@ -49,6 +55,7 @@ COMMANDS = "/new begins a new conversation, /why shows how the last answer was m
 
 @app.command()
 def chat(
+    context: typer.Context,
     question: Annotated[str | None, typer.Argument(help="One question. Without it, a chat begins.", show_default=False)] = None,
     *,
     user: Annotated[
@@ -68,7 +75,7 @@ def chat(
     name = check_name(user if user is not None else login_name())
     if question is not None:
         check_text(question)
-    opening = choose_client(url, key, name, config)
+    opening = choose_client(context, config, url, key, name)
     is_watched = question is None and not is_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
     console = Console(stderr=not is_watched)
     with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
@@ -104,7 +111,7 @@ class TerminalChat:
         except ChatError as trouble:
             complain(str(trouble))
             raise typer.Exit(trouble.code) from None
-        typer.echo(json.dumps(response_json(response), ensure_ascii=False) if self.is_json else strip_control_characters(response.text))
+        print_result(response_json(response), strip_control_characters(response.text), is_json=self.is_json)
 
     def answer_lines(self) -> None:
         """Answer each line of standard input."""
@@ -117,7 +124,7 @@ class TerminalChat:
                 case "/new":
                     self.channel = new_channel(self.name)
                 case "/why":
-                    typer.echo(json.dumps(self._why(), ensure_ascii=False))
+                    print_json(self._why())
                 case _:
                     check_text(text)
                     self.answer(text)
@@ -198,10 +205,13 @@ def provenance_table(why: Mapping[str, Any]) -> Table:
     return table
 
 
-def choose_client(url: str | None, key: str | None, name: str, config: Path | None) -> AbstractAsyncContextManager[HermesClient]:
+def choose_client(
+    context: typer.Context, config: Path | None, url: str | None, key: str | None, name: str
+) -> AbstractAsyncContextManager[HermesClient]:
     """Return the client for the options: a Hermes in this process, or the one at --url."""
     if url is None and key is None:
-        return open_local_hermes(quiet_settings(config), name)
+        settings = quiet_settings(config)
+        return open_local_hermes(settings, name, tools_opener(context, settings))
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)
@@ -292,3 +302,55 @@ def lines_of_input() -> Iterator[str]:
 def strip_control_characters(text: str) -> str:
     """Remove control characters: a model may write anything, and the terminal would obey."""
     return "".join(character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc")
+
+
+# --- the event loop beside the terminal
+
+
+class BackgroundLoop:
+    """An event loop in a thread. It runs as long as the `with` block lasts."""
+
+    def __init__(self) -> None:
+        self._loop = new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="hermes-chat", daemon=True)
+
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # if the server disconnects, the connection fails, and the process goes on
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()
+            raise
+
+    @contextmanager
+    def hold_open(self, opening: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Keep a context manager open on the loop. One task opens and closes it: some libraries require that."""
+        is_over, is_open = asyncio.Event(), Future[T]()
+
+        async def hold() -> None:
+            async with opening as opened:
+                is_open.set_result(opened)
+                await is_over.wait()
+
+        holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
+        try:
+            either: list[Future[Any]] = [is_open, holding]
+            wait(either, return_when=FIRST_COMPLETED)
+            if not is_open.done():
+                holding.result()  # raises the error of the opening
+            yield is_open.result()
+        finally:
+            self._loop.call_soon_threadsafe(is_over.set)
+            holding.result()

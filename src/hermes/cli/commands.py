@@ -1,60 +1,79 @@
-"""The basic commands of `hermes`: read the arguments, call the library, show the result."""
+"""The command `hermes` itself, and the commands that need nothing but the library: demo, graph."""
 
 from __future__ import annotations
 
 import errno
-import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
 
 from hermes import __version__
-from hermes.cli.errors import complain, fail
+from hermes.cli.output import complain, fail, output_console, print_json
 from hermes.cli.tour import play_tour
 from hermes.graph import GraphError, MessageGraph
 from hermes.terminal import graph_tree
 from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.source import ExportSource
 
-COMMANDS = ("demo", "graph")
-"""The commands of this module. They need no other module."""
+
+class OpenStoredSessions(Protocol):
+    """Opens the sessions of a store: `stored_sessions` of cli/stored_sessions.py."""
+
+    def __call__(
+        self, names: Sequence[str], since: str | None, account: str | None, config: Path | None
+    ) -> AbstractContextManager[ExportSource]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LazyParts:
-    """The context's object: what a command loads only if its options ask for it, because it takes a second and needs a further extra."""
+    """The context's object: what a command loads only if its options or settings ask for it, because importing it takes a second."""
 
+    open_stored_sessions: OpenStoredSessions
+    load_mcp_tools: Callable[[], ModuleType]
+    """Returns app/mcp_tools.py."""
     load_compress_service: Callable[[str], ModuleType]
     """Returns `cli/compress_service.py`: models and the store, for `hermes compress`. Takes what needs it, for the error."""
     new_daft_engine: Callable[[str | None], ChunkEngine]
     """Returns the engine of many machines; takes the address of a Ray cluster. Raises ModuleNotFoundError without the extra `batch`."""
 
 
-app = typer.Typer(
-    name="hermes",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Hermes routes messages, remembers exactly what every model saw, and hands you on-policy training data from it.",
-)
-
-
-def _version(is_given: bool) -> None:  # noqa: FBT001  # the signature that typer calls
+def show_version(is_given: bool) -> None:  # noqa: FBT001  # the signature that typer calls
     if is_given:
         typer.echo(f"hermes {__version__}")
         raise typer.Exit
 
 
-@app.callback()
-def options(
-    *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")] = False
-) -> None:
-    """Declare the options that stand before the command."""
+def new_app() -> typer.Typer:
+    """Return the command `hermes` without any command below it."""
+    made = typer.Typer(
+        name="hermes",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Hermes routes messages, remembers exactly what every model saw, and hands you on-policy training data from it.",
+    )
+
+    @made.callback()
+    def declare_options(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and stop.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return made
+
+
+app = new_app()
+"""Every module of commands registers its own here."""
 
 
 @app.command()
@@ -115,11 +134,11 @@ def graph(
     if is_json:
         responses = sum(1 for _ in chat.responses())
         summary = {"messages": len(chat), "versions": len(chat.versions), "responses": responses, "status": report.status}
-        typer.echo(json.dumps({**summary, "redacted": report.redacted, "problems": report.problems}))
+        print_json({**summary, "redacted": report.redacted, "problems": report.problems})
     elif is_mermaid:
         typer.echo(chat.to_mermaid(), nl=False)
     else:
-        console = Console()
+        console = output_console()
         console.print(graph_tree(chat, name))
         console.print(f"verify: [bold]{report.status}[/]")
     for problem in report.problems:

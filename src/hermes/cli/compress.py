@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from hermes.cli.commands import LazyParts, app
 from hermes.cli.compress_output import show_analysis, show_compress_bar, show_finished
 from hermes.cli.compress_paths import StoredQuery, find_paths, spool_sessions
 from hermes.cli.engines import open_engine
-from hermes.cli.errors import complain, fail
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
 from hermes.cli.options import STORE, AllStored, Conversations, Since, StoreAccount
+from hermes.cli.output import complain, fail, output_console
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.model_queue import SummaryBudgetSpent, compress_files_with_model
 from hermes.trajectories.compress.output import TRAJECTORY_METRICS
@@ -260,6 +259,6 @@ def _report(run: CompressRun, *, is_json: bool) -> None:
         typer.echo(json.dumps({**run.metrics, "files": written, "problems": run.problems, "resumed": run.is_resumed}))
         return
     show_finished(run)
-    console = Console()
+    console = output_console()
     for name, file in list(written.items())[1:]:
         console.print(f"{name.replace('_', ' ')}: {file}", style="dim", soft_wrap=True)

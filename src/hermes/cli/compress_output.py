@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hermes.cli.output import output_console
 from hermes.trajectories.compress.run import CompressRun
 
 MAX_BAR_CHARS = 30
@@ -96,7 +97,7 @@ def show_analysis(found: Mapping[str, Any], model: str | None) -> None:
         for each in found["histogram"]:
             bar = "█" * max(1, round(MAX_BAR_CHARS * each["trajectories"] / highest)) if each["trajectories"] else ""
             table.add_row(f"{each['from']:,} to {each['to']:,} tokens", f"{each['trajectories']:,}", bar)
-        Console().print(table)
+        output_console().print(table)
 
 
 def _rows_above_zero(*rows: tuple[str, int]) -> list[tuple[str, str]]:
@@ -108,4 +109,4 @@ def _print_table(title: str, rows: list[tuple[str, str]]) -> None:
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
     for name, value in rows:
         table.add_row(name, value)
-    Console().print(table)
+    output_console().print(table)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes.cli.commands import LazyParts
-from hermes.cli.errors import fail
+from hermes.cli.output import fail
 from hermes.trajectories.compress.chunks import InputFile, find_inputs
 from hermes.trajectories.compress.output import OutputPaths, output_stem
 from hermes.trajectories.compress.run import CHECKPOINT_FILE, lock_run_folder

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes.app.batch_model import open_model, refuse_unusable_model
-from hermes.app.home import StartRefused
 from hermes.app.models import models_of, prices_from
+from hermes.app.stores import StartRefused
 from hermes.cli.compress_paths import StoredQuery
-from hermes.cli.errors import complain, fail
+from hermes.cli.output import complain, fail
 from hermes.cli.runtime import run, settings_from, start_log
 from hermes.cli.stored_sessions import stored_sessions
 from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, NamedTables, PriceSettings, Secret, Settings

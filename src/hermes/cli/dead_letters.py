@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, with_hermes
-from hermes.cli.users_output import count_phrase
+from hermes.cli.options import Config, Json, Limit, complete_from
+from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
+from hermes.cli.runtime import complete_accounts, in_transaction, run
 from hermes.gateway.fleet import require_known
 from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import NotFound, UserErased
@@ -24,8 +19,6 @@ from hermes.ports.outbox import DeadLetter, DeadLetterQuery, DeliveryStatus
 from hermes.ports.runtime import Transaction
 from hermes.terminal import one_line
 from hermes.turn import Platform
-
-T = TypeVar("T")
 
 dead_letters = typer.Typer(
     no_args_is_help=True,
@@ -41,19 +34,29 @@ dead_letters = typer.Typer(
 )
 app.add_typer(dead_letters, name="dead-letters")
 
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="The numbers of dead letters, as `list` shows them.", show_default=False)
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All dead letters, or all that match the options below.")]
-PlatformOption = Annotated[str | None, typer.Option("--platform", help=f"Only dead letters for {', '.join(Platform)}.", show_default=False)]
-AccountOption = Annotated[str | None, typer.Option("--account", help="Only dead letters of this account.", show_default=False)]
+PlatformOption = Annotated[
+    str | None,
+    typer.Option(
+        "--platform",
+        help=f"Only dead letters for {', '.join(Platform)}.",
+        show_default=False,
+        autocompletion=complete_from(lambda: Platform),
+    ),
+]
+AccountOption = Annotated[
+    str | None, typer.Option("--account", help="Only dead letters of this account.", show_default=False, autocompletion=complete_accounts)
+]
 OutcomeOption = Annotated[
     str | None,
     typer.Option(
         "--outcome",
         help=f"Only dead letters with this outcome: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.",
         show_default=False,
+        autocompletion=complete_from(lambda: SendOutcome),
     ),
 ]
 
@@ -64,7 +67,7 @@ def list_(
     platform: PlatformOption = None,
     account: AccountOption = None,
     outcome: OutcomeOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most dead letters to show.")] = 100,
+    limit: Limit = 100,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -74,26 +77,30 @@ def list_(
         found = await hermes.adapters.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
         return found, (await hermes.adapters.outbox.lengths(tx)).dead_letters
 
-    found, total = _in_transaction(config, read)
+    found, total = run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps([_letter_json(letter) for letter in found]))
+        print_json([_letter_json(letter) for letter in found])
         return
     if not found:
         typer.echo("There is no dead letter." if not total else f"None of the {count_phrase(total, 'dead letter')} matches.")
         return
-    table = Table("id", "died", "platform", "account", "channel", "of", "outcome", "tries", "reason", box=None, pad_edge=False)
-    for letter in found:
-        known = (
-            letter.platform,
-            letter.account,
-            letter.channel_id,
-            _letter_kind(letter),
-            letter.outcome or "",
-            str(letter.tries),
-            letter.reason,
-        )
-        table.add_row(str(letter.id), f"{letter.died_at:%Y-%m-%d %H:%M}", *map(_escape_line, known))
-    Console().print(table)
+    print_table(
+        ("id", "died", "platform", "account", "channel", "of", "outcome", "tries", "reason"),
+        (
+            (
+                str(letter.id),
+                f"{letter.died_at:%Y-%m-%d %H:%M}",
+                letter.platform,
+                one_line(letter.account),
+                one_line(letter.channel_id),
+                _letter_kind(letter),
+                letter.outcome or "",
+                str(letter.tries),
+                one_line(letter.reason),
+            )
+            for letter in found
+        ),
+    )
     if len(found) < total:
         typer.secho(f"{len(found)} of {total}.", fg="bright_black", err=True)
 
@@ -118,13 +125,12 @@ def show(
             text = None
         return found[0], text, await hermes.adapters.outbox.tracking.statuses(tx, found[0].turn_id)
 
-    letter, text, statuses = _in_transaction(config, read)
+    letter, text, statuses = run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in statuses]}))
+        print_json({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in statuses]})
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
     doubt = f", {letter.doubts} of which may have arrived" if letter.doubts else ""
-    for name, value in (
+    rows = (
         ("id", str(letter.id)),
         ("for", f"{letter.platform}:{letter.account}/{letter.channel_id}"),
         ("of", _letter_kind(letter)),
@@ -136,9 +142,8 @@ def show(
         ("died", f"{letter.died_at:%Y-%m-%d %H:%M:%S}"),
         ("late", "yes: it was requeued before" if letter.is_late else "no"),
         ("the answer", ", ".join(_part_status(each) for each in statuses if each.news == letter.news)),
-    ):
-        table.add_row(name, _escape_line(value))
-    Console().print(table)
+    )
+    print_properties((name, one_line(value)) for name, value in rows)
     typer.echo()
     for line in (text or "").splitlines():
         typer.echo(one_line(line))
@@ -169,13 +174,10 @@ def requeue(
             await hermes.work.defer_delivery(tx, conversation_id)
         return sent
 
-    sent = _in_transaction(config, again)
-    if is_json:
-        typer.echo(json.dumps([_letter_json(letter) for letter in sent]))
-    elif sent:
-        typer.echo(f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker must be running.")
-    else:
-        typer.echo("There is no such dead letter; nothing changed.")
+    sent = run(in_transaction(config, again))
+    again_phrase = f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker must be running."
+    sentence = again_phrase if sent else "There is no such dead letter; nothing changed."
+    print_result([_letter_json(letter) for letter in sent], sentence, is_json=is_json)
 
 
 @dead_letters.command()
@@ -200,11 +202,8 @@ def drop(
             raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
         return dropped
 
-    dropped = _in_transaction(config, away)
-    if is_json:
-        typer.echo(json.dumps([_letter_json(letter) for letter in dropped]))
-    else:
-        typer.echo(f"{count_phrase(len(dropped), 'dead letter')} dropped.")
+    dropped = run(in_transaction(config, away))
+    print_result([_letter_json(letter) for letter in dropped], f"{count_phrase(len(dropped), 'dead letter')} dropped.", is_json=is_json)
 
 
 def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
@@ -242,16 +241,6 @@ def _query_from_options(ids: Sequence[str] | None, *, is_all: bool, **options: s
         fail(str(error))
 
 
-def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
-    """Call `act` in one transaction: all its changes are stored, or none."""
-
-    async def whole(hermes: Hermes) -> T:
-        async with hermes.database.begin() as tx:
-            return await act(hermes, tx)
-
-    return run(with_hermes(config, whole))
-
-
 def _letter_kind(letter: DeadLetter) -> str:
     return letter.news or f"answer, part {letter.part + 1}"
 
@@ -259,10 +248,6 @@ def _letter_kind(letter: DeadLetter) -> str:
 def _part_status(standing: DeliveryStatus) -> str:
     rank = f" ({standing.rank.name.lower()})" if standing.rank else ""
     return f"part {standing.part + 1} {standing.state}{rank}"
-
-
-def _escape_line(text: str) -> str:
-    return escape(one_line(text))
 
 
 def _letter_json(letter: DeadLetter) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hermes.cli import missing_package
 from hermes.cli.commands import LazyParts
-from hermes.cli.errors import fail
+from hermes.cli.output import fail, missing_package
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.engines.local import LocalEngine
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from hermes.cli.errors import fail
+from hermes.cli.output import fail
 
 SetKeys = Annotated[
     list[str] | None,

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from hermes.app import Hermes
+from hermes.app.models import models_of
 from hermes.cli.commands import app
-from hermes.cli.errors import complain, fail
-from hermes.cli.runtime import CANNOT_RUN, Config, run, with_hermes
+from hermes.cli.options import By, Config, Json, Limit
+from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table
+from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import Agent, FleetEvent, Tone, UserState
+from hermes.terminal import one_line
 from hermes.turn import Platform
-
-T = TypeVar("T")
 
 OWN_CHAIN = "tier"
 """Typed instead of an adapter: the agent uses the chain of its tier."""
@@ -47,9 +45,6 @@ fleet = typer.Typer(
 )
 app.add_typer(fleet, name="fleet")
 
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envvar=False, help="Your name, for the history.")]
-
 
 @fleet.command("list")
 def list_(*, is_json: Json = False, config: Config = None) -> None:
@@ -64,21 +59,36 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     agents, health = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents]))
+        print_json([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
         return
-    table = Table("agent", "adapter", "tier", "folder", "answers on", "health", box=None, pad_edge=False)
-    for agent in agents:
-        accounts = ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account")
-        shown = (adapter_label(agent.adapter), agent.tier or "the user's", agent.cwd or "", accounts)
-        table.add_row(escape(agent.name), *map(escape, shown), _health_cell(agent, health))
-    Console().print(table)
+    print_table(
+        ("agent", "adapter", "tier", "folder", "answers on", "health"),
+        (
+            (
+                agent.name,
+                adapter_label(agent.adapter),
+                agent.tier or "the user's",
+                agent.cwd or "",
+                ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account"),
+                _health_cell(agent, health),
+            )
+            for agent in agents
+        ),
+    )
 
 
 @fleet.command()
 def swap(
     name: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose adapter you change.")],
     *,
-    to: Annotated[str, typer.Option(metavar="ADAPTER", help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="ADAPTER",
+            help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.",
+            autocompletion=complete_setting(lambda settings: (OWN_CHAIN, *models_of(settings))),
+        ),
+    ],
     is_fresh: Annotated[bool, typer.Option("--fresh-cwd", help="Do not keep the agent's working folder.")] = False,
     is_tried: Annotated[bool, typer.Option("--canary/--no-canary", help="Make one small real call afterwards.")] = True,
     by: By = "operator",
@@ -99,7 +109,7 @@ def swap(
 
     done = run(with_hermes(config, act))
     if is_json:
-        typer.echo(json.dumps(_swap_json(done, adapter)))
+        print_json(_swap_json(done, adapter))
     elif isinstance(done, SwapResult):
         _print_swap(done)
     if isinstance(done, SwapFailed):
@@ -113,7 +123,7 @@ def events(
         str | None, typer.Argument(metavar="AGENT", help="Show only this agent; without it, all agents.", show_default=False)
     ] = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many events to show.")] = 50,
+    limit: Limit = 50,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -127,24 +137,38 @@ def events(
 
     found = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([_event_json(event) for event in found]))
+        print_json([_event_json(event) for event in found])
         return
     if not found:
         typer.echo("No adapter was changed yet; change one: hermes fleet swap AGENT --to ADAPTER")
         return
-    table = Table("when", "agent", "what", "from", "to", "by", "reason", box=None, pad_edge=False)
-    for event in found:
-        shown = (event.agent, event.kind.removeprefix("adapter_").replace("_", " "), event.old or OWN_CHAIN, event.new or OWN_CHAIN)
-        table.add_row(f"{event.at:%Y-%m-%d %H:%M:%S}", *map(escape, (*shown, event.by, event.reason)))
-    Console().print(table)
+    print_table(
+        ("when", "agent", "what", "from", "to", "by", "reason"),
+        (
+            (
+                f"{event.at:%Y-%m-%d %H:%M:%S}",
+                event.agent,
+                event.kind.removeprefix("adapter_").replace("_", " "),
+                event.old or OWN_CHAIN,
+                event.new or OWN_CHAIN,
+                event.by,
+                event.reason,
+            )
+            for event in found
+        ),
+    )
 
 
 @fleet.command()
 def add(
     name: Annotated[str, typer.Argument(help="The name: letters, digits, and . _ - between them.")],
     *,
-    tier: Annotated[str | None, typer.Option(help="The tier of its answers.", show_default="the user's tier")] = None,
-    adapter: Annotated[str | None, typer.Option(help="Its adapter.", show_default="the chain of its tier")] = None,
+    tier: Annotated[
+        str | None, typer.Option(help="The tier of its answers.", show_default="the user's tier", autocompletion=complete_tiers)
+    ] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="Its adapter.", show_default="the chain of its tier", autocompletion=complete_models)
+    ] = None,
     cwd: Annotated[
         Path | None, typer.Option(help="The working folder of its adapter, on the workers' machines.", show_default=False)
     ] = None,
@@ -172,11 +196,8 @@ def add(
     made, is_new = run(with_hermes(config, make))
     if not is_new:
         fail(f"there is an agent {name} already; change its adapter: hermes fleet swap {name} --to ADAPTER")
-    if is_json:
-        typer.echo(json.dumps(asdict(made)))
-        return
     where = f"answers on {', '.join(made.accounts)}" if made.accounts else "answers on no account yet"
-    typer.echo(f"{name} uses {adapter_label(made.adapter)} and {where}.")
+    print_result(asdict(made), f"{name} uses {adapter_label(made.adapter)} and {where}.", is_json=is_json)
 
 
 def canary_of(hermes: Hermes) -> Canary:
@@ -236,13 +257,13 @@ def _checks_json(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> str:
+def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> Cell:
     """Return the worst finding, in the colour of its level."""
     if agent.adapter is None:
         return ""
     if agent.adapter not in health:
-        return "[red]not in the settings[/]"
+        return Text("not in the settings", "red")
     worst = max(health[agent.adapter], key=lambda check: list(MARKS).index(check.level), default=None)
     if worst is None or worst.level is FindingLevel.INFO:
-        return "[green]ok[/]"
-    return f"[{MARKS[worst.level]}]{escape(worst.message)}[/]"
+        return Text("ok", "green")
+    return Text(one_line(worst.message), MARKS[worst.level])

@@ -8,19 +8,18 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, with_hermes
+from hermes.cli.options import Config, Json, complete_from
+from hermes.cli.output import fail, print_json, print_result, print_table
+from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
+from hermes.ports.runtime import Transaction
 from hermes.ports.users import KEY_SCOPES, ApiKey
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke. Master keys: new-master, rewrap.")
 app.add_typer(keys, name="keys")
-
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 
 @keys.command()
@@ -31,14 +30,21 @@ def create(
     tier: Annotated[
         str | None,
         typer.Option(
-            help="The models and tokens that its callers get at /v1/chat/completions.", show_default="completions.tier of the settings"
+            help="The models and tokens that its callers get at /v1/chat/completions.",
+            show_default="completions.tier of the settings",
+            autocompletion=complete_tiers,
         ),
     ] = None,
     trains: Annotated[
         bool, typer.Option("--trains", help="Messages sent with this key may be used for training. Without it, exports leave them out.")
     ] = False,
     scope: Annotated[
-        list[str] | None, typer.Option(help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.", show_default="all")
+        list[str] | None,
+        typer.Option(
+            help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.",
+            show_default="all",
+            autocompletion=complete_from(lambda: KEY_SCOPES),
+        ),
     ] = None,
     channel: Annotated[
         list[str] | None,
@@ -55,16 +61,15 @@ def create(
         if one not in KEY_SCOPES:
             fail(f"there is no scope {one!r}; expected {', '.join(KEY_SCOPES)}")
 
-    async def make(hermes: Hermes) -> tuple[ApiKey, str]:
+    async def make(hermes: Hermes, tx: Transaction) -> tuple[ApiKey, str]:
         if tier is not None:
             hermes.gateway.catalogue.tier(tier)
-        async with hermes.database.begin() as tx:
-            limits = {"scopes": scope or None, "channels": channel or None}
-            return await hermes.adapters.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
+        limits = {"scopes": scope or None, "channels": channel or None}
+        return await hermes.adapters.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
 
-    key, secret = run(with_hermes(config, make))
+    key, secret = run(in_transaction(config, make))
     if is_json:
-        typer.echo(json.dumps({**_key_json(key), "secret": secret}))
+        print_json({**_key_json(key), "secret": secret})
         return
     typer.echo(secret)
     typer.secho(f"Save this key: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
@@ -74,45 +79,51 @@ def create(
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the API keys, the newest first. The secrets are not shown: Hermes does not have them."""
 
-    async def read(hermes: Hermes) -> list[ApiKey]:
-        async with hermes.database.begin() as tx:
-            return list(await hermes.adapters.api_keys.list(tx))
+    async def read(hermes: Hermes, tx: Transaction) -> Sequence[ApiKey]:
+        return await hermes.adapters.api_keys.list(tx)
 
-    found = run(with_hermes(config, read))
+    found = run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps([_key_json(key) for key in found]))
+        print_json([_key_json(key) for key in found])
         return
     if not found:
         typer.echo("There is no API key yet; create one: hermes keys create NAME")
         return
-    table = Table(
-        "name", "prefix", "account", "scopes", "channels", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False
+    print_table(
+        ("name", "prefix", "account", "scopes", "channels", "tier", "trains", "created", "last used", "state", "id"),
+        (
+            (
+                key.name,
+                f"{key.prefix}…",
+                key.account,
+                names_or_all(key.scopes),
+                names_or_all(key.channels),
+                key.tier or "default",  # completions.tier of the settings
+                "yes" if key.trains else "no",
+                _day(key.created_at),
+                _day(key.last_used_at),
+                Text("revoked", "red") if key.revoked_at else Text("active", "green"),
+                str(key.id),
+            )
+            for key in found
+        ),
     )
-    for key in found:
-        state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
-        about = (
-            key.name,
-            f"{key.prefix}…",
-            key.account,
-            names_or_all(key.scopes),
-            names_or_all(key.channels),
-            key.tier or "default",  # completions.tier of the settings
-            "yes" if key.trains else "no",
-        )
-        table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
-    Console().print(table)
 
 
 @keys.command()
-def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="The key's name, prefix or id.")], *, config: Config = None) -> None:
+def revoke(
+    wanted: Annotated[str, typer.Argument(metavar="KEY", help="The key's name, prefix or id.")],
+    *,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
     """Revoke an API key. Running servers notice within a few seconds."""
 
-    async def end(hermes: Hermes) -> ApiKey:
-        async with hermes.database.begin() as tx:
-            return await hermes.adapters.api_keys.revoke(tx, wanted)
+    async def end(hermes: Hermes, tx: Transaction) -> ApiKey:
+        return await hermes.adapters.api_keys.revoke(tx, wanted)
 
-    key = run(with_hermes(config, end))
-    typer.echo(f"{key.name} ({key.prefix}…) is revoked.")
+    key = run(in_transaction(config, end))
+    print_result(_key_json(key), f"{key.name} ({key.prefix}…) is revoked.", is_json=is_json)
 
 
 @keys.command("new-master")
@@ -122,7 +133,7 @@ def new_master() -> None:
 
 
 @keys.command()
-def rewrap(*, config: Config = None) -> None:
+def rewrap(*, is_json: Json = False, config: Config = None) -> None:
     """Wrap every user's data key with the first of HERMES_MASTER_KEYS. Afterwards you can remove the other master keys.
 
     Before, give both keys to every process: first OLD,NEW, and when all have them, NEW,OLD. Stored messages do not change. You may
@@ -138,7 +149,8 @@ def rewrap(*, config: Config = None) -> None:
             total += some
             typer.echo(f"\r{total} data keys", nl=False, err=True)
 
-    typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the first master key now.")
+    total = run(with_hermes(config, wrap))
+    print_result({"wrapped": total}, f"{total} data keys are wrapped by the first master key now.", is_json=is_json)
 
 
 def names_or_all(names: Sequence[str] | None) -> str:

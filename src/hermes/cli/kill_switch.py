@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, with_hermes
+from hermes.cli.options import By, Config, Json
+from hermes.cli.output import fail, print_json
+from hermes.cli.runtime import run, with_hermes
 from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.terminal import one_line
@@ -26,9 +27,6 @@ kill_switch = typer.Typer(
     "Exit code 0 when it is done, 1 when it could not be done or read, 2 for bad input.",
 )
 app.add_typer(kill_switch, name="kill-switch")
-
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envvar=False, help="Your name; Hermes records it.")]
 
 
 @kill_switch.command()
@@ -92,7 +90,9 @@ async def _read_status(hermes: Hermes) -> KillSwitchStatus:
     return KillSwitchStatus(latch)
 
 
-async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str) -> KillSwitchStatus:
+async def _with_hermes(
+    config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str
+) -> KillSwitchStatus:
     """Call `act` with an open Hermes. If PostgreSQL is unreachable, the error begins with `otherwise`: what that means."""
     try:
         return await with_hermes(config, act)
@@ -103,7 +103,7 @@ async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, 
 def _show(standing: KillSwitchStatus, *, is_json: bool) -> None:
     latch = standing.latch
     if is_json:
-        typer.echo(json.dumps(standing.to_dict()))
+        print_json(standing.to_dict())
     elif latch is not None:
         typer.secho(
             f"All model calls are stopped since {latch.engaged_at:%Y-%m-%d %H:%M:%S} UTC, by {latch.by}: {one_line(latch.reason)}",

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from hermes.cli.commands import app
-from hermes.cli.errors import complain
+from hermes.cli.output import complain
 
 CANNOT_INSTALL = 1
 

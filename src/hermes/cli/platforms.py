@@ -15,8 +15,9 @@ from rich.markup import escape
 from hermes.app import Hermes
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
+from hermes.cli.options import Config
+from hermes.cli.output import fail
+from hermes.cli.runtime import run, run_until_signal, with_hermes
 from hermes.ports.channels import ChannelAccount
 from hermes.turn import Platform
 

@@ -7,18 +7,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from hermes.app import Hermes, StartRefused, open_hermes
-from hermes.cli.errors import complain, fail
+from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
+from hermes.app.channels import stored_account_names
+from hermes.app.models import models_of, tiers_of
+from hermes.app.router import OpenTools
+from hermes.cli.commands import LazyParts
+from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
 from hermes.ports.errors import NotFound, PortError
+from hermes.ports.runtime import Transaction
 
 try:
     import uvloop
@@ -28,12 +33,6 @@ else:
     new_event_loop = uvloop.new_event_loop
 
 T = TypeVar("T")
-
-CANNOT_RUN = 1
-
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Read the settings from this file instead of ./hermes.toml.", show_default=False)
-]
 
 
 def settings_from(config: Path | None) -> Settings:
@@ -47,6 +46,24 @@ def settings_from(config: Path | None) -> Settings:
         fail(last)
 
 
+def complete_setting(known: Callable[[Settings], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
+    """Return a function that completes a word to names from the settings. With wrong settings it finds none: a shell shows no errors."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        try:
+            settings = load(os.environ, file=context.params.get("config"))
+            return [name for name in known(settings) if name.startswith(incomplete)]
+        except (SettingsError, PortError):
+            return []
+
+    return complete
+
+
+complete_models = complete_setting(models_of)
+complete_tiers = complete_setting(tiers_of)
+complete_accounts = complete_setting(stored_account_names)
+
+
 def start_log(settings: Settings) -> None:
     """Send log lines to standard error, in the format that the settings name."""
     chosen = settings.log.format
@@ -55,12 +72,31 @@ def start_log(settings: Settings) -> None:
     logs.configure("console" if chosen is LogFormat.CONSOLE else "json", settings.log.level.value, sys.stderr)
 
 
+def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
+    """Return what opens the MCP servers of the settings, for a Hermes that answers messages. Loads the SDK only if there is a server."""
+    if not settings.mcp:
+        return open_no_tools
+    parts: LazyParts = context.obj
+    opener: OpenTools = parts.load_mcp_tools().open_mcp_tools
+    return opener
+
+
 async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
     """Open Hermes and call `act` with it. The log shows only warnings and errors: the command itself reports success."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
-    async with open_hermes(settings) as hermes:
+    async with open_hermes(settings, open_tools=open_no_tools) as hermes:
         return await act(hermes)
+
+
+async def in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
+    """Open Hermes and call `act` in one transaction: all its changes are stored, or none."""
+
+    async def whole(hermes: Hermes) -> T:
+        async with hermes.database.begin() as tx:
+            return await act(hermes, tx)
+
+    return await with_hermes(config, whole)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

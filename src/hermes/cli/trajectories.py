@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hermes.cli import missing_package
 from hermes.cli.commands import LazyParts, app
 from hermes.cli.engines import LOCAL, open_engine
-from hermes.cli.errors import complain, fail
-from hermes.cli.export_output import ExportBar, show_export_bar, show_summary, why_nothing
-from hermes.trajectories.calls import SamplePolicies
+from hermes.cli.options import STORE, AllStored, Conversations, Engine, Json, Since, StoreAccount, StoreConfig, Workers, complete_from
+from hermes.cli.output import complain, fail, output_console, print_json, print_properties
+from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.errors import SourceError, TrajectoryError
 from hermes.trajectories.export import ExportSummary, export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.imports import SHAPES, import_files
-from hermes.trajectories.parallel_export import export_on
-from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import ExportSession, FileSessions, find_files
+from hermes.trajectories.parallel_export import ExportProgress, export_on
+from hermes.trajectories.plan import ExportSettings, SessionPlan
+from hermes.trajectories.source import ExportSession, ExportSource, FileSessions, find_files
 from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
-STORED_MODULE = "hermes.cli.stored_sessions"
-"""Loaded by name: it needs the extra `serve` and takes a second, and graphs from files need neither."""
-WHERE = "Where the work is done"
-OUT_OF_THE_STORE = "Read from the store of a Hermes, running or not, instead of files"
-
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output, and nothing else there.")]
-
-
-class KeepSamples(StrEnum):
-    ALL = "all"
-    ACCEPTED = "accepted"
-
-
-class RetrySamples(StrEnum):
-    ALL = "all"
-    LAST = "last"
-
-
-class DerivedPrompts(StrEnum):
-    EXCLUDE = "exclude"
-    INCLUDE = "include"
 
 
 @app.command("export")
@@ -62,15 +38,18 @@ def export_command(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new or empty.", show_default=False)],
     graphs: Graphs = None,
-    format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.")] = "parquet",
+    format_: Annotated[
+        str,
+        typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.", autocompletion=complete_from(lambda: sorted(FORMATS))),
+    ] = "parquet",
     *,
     keep: Annotated[
-        KeepSamples, typer.Option(help="accepted: leave out answers that an edit replaced, and rejected compactions.")
-    ] = KeepSamples.ALL,
-    retries: Annotated[RetrySamples, typer.Option(help="last: of several samples in one context, train only the last.")] = RetrySamples.ALL,
+        Literal["all", "accepted"], typer.Option(help="accepted: leave out answers that an edit replaced, and rejected compactions.")
+    ] = "all",
+    retries: Annotated[Literal["all", "last"], typer.Option(help="last: of several samples in one context, train only the last.")] = "all",
     derived: Annotated[
-        DerivedPrompts, typer.Option(help="include: also train samples whose prompts were tokenised later (off-policy).")
-    ] = DerivedPrompts.EXCLUDE,
+        Literal["exclude", "include"], typer.Option(help="include: also train samples whose prompts were tokenised later (off-policy).")
+    ] = "exclude",
     include_scripted: Annotated[
         bool, typer.Option("--include-scripted", help="Also train answers of a script instead of a model; for tests.")
     ] = False,
@@ -81,51 +60,21 @@ def export_command(
     ] = None,
     source: Annotated[str, typer.Option(help="The value of the `source` column in the sharegpt format.")] = "hermes-agent",
     is_json: Json = False,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            "-w",
-            min=1,
-            help="Processes, for large inputs; at most one for each core.",
-            rich_help_panel=WHERE,
-        ),
-    ] = 1,
-    engine: Annotated[
-        str,
-        typer.Option(help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. All write the same bytes.", rich_help_panel=WHERE),
-    ] = LOCAL,
-    conversation: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A conversation or session id, a channel, or a chat's name in X-Hermes-Session; repeatable.",
-            rich_help_panel=OUT_OF_THE_STORE,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN",
-            help="Whole sessions with a message since then: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
-            rich_help_panel=OUT_OF_THE_STORE,
-        ),
-    ] = None,
-    account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=OUT_OF_THE_STORE)] = None,
-    is_everything: Annotated[bool, typer.Option("--stored", help="All sessions of the store.", rich_help_panel=OUT_OF_THE_STORE)] = False,
+    workers: Workers = 1,
+    engine: Engine = LOCAL,
+    conversation: Conversations = None,
+    since: Since = None,
+    account: StoreAccount = None,
+    is_everything: AllStored = False,
     save_graphs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
             help="Also write the graphs, for `hermes verify --against`: plain text, not sealed; only you can read the file.",
-            rich_help_panel=OUT_OF_THE_STORE,
+            rich_help_panel=STORE,
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Read the settings from this file instead of ./hermes.toml.", show_default=False, rich_help_panel=OUT_OF_THE_STORE
-        ),
-    ] = None,
+    config: StoreConfig = None,
 ) -> None:
     """Export graphs as training data, with a ledger that accounts for every sampled token.
 
@@ -137,24 +86,24 @@ def export_command(
 
     Exit code 0 when all went well, 1 when an input could not be read (it is named, the rest is exported), 2 for bad arguments."""
     scripted: Literal["exclude", "include"] = "include" if include_scripted else "exclude"
-    policies = SamplePolicies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None, scripted)
+    policies = SamplePolicies(keep, retries, derived, frozenset(policy_version) if policy_version else None, scripted)
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
     if is_stored and (engine != LOCAL or workers > 1):
         fail("sessions from the store are exported in one process; write them with --save-graphs FILE.jsonl, then export that file")
+    parts: LazyParts = context.obj
     try:
         with ExitStack() as stack:
             read: ExportSource
             if is_stored:
-                read = stack.enter_context(_load_stored()(conversation or (), since, account, config))
+                read = stack.enter_context(parts.open_stored_sessions(conversation or (), since, account, config))
                 sessions = stack.enter_context(_save_graphs(read, save_graphs) if save_graphs is not None else nullcontext(read))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
                 summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
             else:
                 read = FileSessions(find_files(graphs or ()))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
-                parts: LazyParts = context.obj
                 chosen = stack.enter_context(open_engine(engine, workers, parts))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
@@ -172,7 +121,7 @@ def export_command(
         complain(f"nothing in this export is trained: {why_nothing(summary)}")
     if is_json:
         left_out = {"broken": [str(error) for error in summary.broken], "forgotten": read.erased_sessions}
-        typer.echo(json.dumps({**summary.manifest, **left_out}))
+        print_json({**summary.manifest, **left_out})
     else:
         show_summary(summary, out)
     if summary.broken:
@@ -197,12 +146,14 @@ def verify_command(
     except (TrajectoryError, OSError) as error:
         fail(str(error))
     if is_json:
-        typer.echo(json.dumps({"ok": report.ok, "problems": report.problems, **report.counts}))
+        print_json({"ok": report.ok, "problems": report.problems, **report.counts})
     else:
         for problem in report.problems:
             complain(problem)
         state = "[bold green]holds[/]" if report.ok else f"[bold red]{len(report.problems)} problems[/]"
-        Console().print(f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True)
+        output_console().print(
+            f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True
+        )
     if not report.ok:
         raise typer.Exit(1)
 
@@ -212,7 +163,12 @@ def import_command(
     files: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON or JSONL).", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file of graphs to write.", show_default=False)],
     *,
-    shape: Annotated[str | None, typer.Option(help=f"One of {', '.join(SHAPES)}; without it, Hermes guesses from each line.")] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(SHAPES)}; without it, Hermes guesses from each line.", autocompletion=complete_from(lambda: SHAPES)
+        ),
+    ] = None,
     is_json: Json = False,
 ) -> None:
     """Read trajectories that other programs wrote (ShareGPT, hermes-agent, OpenAI fine-tuning) into graphs.
@@ -248,9 +204,9 @@ def import_command(
     for line in (*broken, *findings):
         complain(line)
     if is_json:
-        typer.echo(json.dumps({"graphs": count, "findings": findings, "broken": broken}))
+        print_json({"graphs": count, "findings": findings, "broken": broken})
     else:
-        Console().print(f"{count:,} graphs in {out}, {len(findings):,} findings, {len(broken):,} lines not read", soft_wrap=True)
+        output_console().print(f"{count:,} graphs in {out}, {len(findings):,} findings, {len(broken):,} lines not read", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
 
@@ -261,22 +217,6 @@ def _export_files(
     if isinstance(engine, LocalEngine) and engine.workers == 1:
         return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
     return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, on_step=bar.on_step)
-
-
-class ExportSource(Protocol):
-    """Where the sessions of an export come from. They can be read more than once."""
-
-    @property
-    def size(self) -> int:
-        """The total size, in the unit of the sizes of its sessions."""
-        ...
-
-    @property
-    def erased_sessions(self) -> int:
-        """How many sessions were left out because their users were erased."""
-        ...
-
-    def __iter__(self) -> Iterator[ExportSession | SourceError]: ...
 
 
 def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # the options
@@ -292,14 +232,6 @@ def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path 
         fail(f"{save_graphs} exists; name another file with --save-graphs, or remove it")
     if out.resolve() in (save_graphs.resolve(), *save_graphs.resolve().parents):
         fail(f"{save_graphs} lies in {out}; that folder must hold only the export")
-
-
-def _load_stored() -> Callable[..., AbstractContextManager[ExportSource]]:
-    try:
-        loaded: Callable[..., AbstractContextManager[ExportSource]] = importlib.import_module(STORED_MODULE).stored_sessions
-    except ModuleNotFoundError as error:
-        fail(f"export from the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
-    return loaded
 
 
 @contextmanager
@@ -331,3 +263,77 @@ class _SavedSessions:
 
 def _tokenizer(folder: Path | None) -> Tokenizer | None:
     return load_tokenizer(folder) if folder is not None else None
+
+
+# --- what an export prints
+
+
+class ExportBar:
+    """Shows progress: session by session, or in the steps that an engine reports."""
+
+    def __init__(self, progress: Progress, task: TaskID, source: ExportSource) -> None:
+        self._progress, self._task, self._source = progress, task, source
+        self._sessions = self._tokens = 0
+
+    def on_session(self, plan: SessionPlan) -> None:
+        self._sessions += 1
+        self._tokens += sum(call.trained for call in plan.calls)
+        self._progress.update(self._task, total=self._source.size, advance=plan.session.size, sessions=self._sessions, tokens=self._tokens)
+
+    def on_step(self, step: ExportProgress) -> None:
+        self._progress.update(self._task, total=step.bytes_to_read, completed=step.bytes_read, sessions=step.sessions, tokens=step.tokens)
+
+
+@contextmanager
+def show_export_bar(source: ExportSource, *, is_quiet: bool) -> Iterator[ExportBar]:
+    """Show a bar while the block lasts, on a terminal."""
+    console = Console(stderr=True, quiet=is_quiet)
+    columns = (
+        TextColumn("exporting"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[sessions]:,} sessions, {task.fields[tokens]:,} tokens"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield ExportBar(progress, progress.add_task("export", total=source.size, sessions=0, tokens=0), source)
+
+
+NO_IDS_ADVICE = "; export them in a text format (--format sharegpt), or give them ids with --tokenizer DIR"
+ADVICE = {
+    NO_IDS: NO_IDS_ADVICE,
+    NO_PROMPT_IDS: NO_IDS_ADVICE,
+    SCRIPTED_ANSWER: (
+        "; the answers of a script are not training data: connect a model (set ANTHROPIC_API_KEY, or name a server in hermes.toml), "
+        'or run `hermes local install` and set llm.stand_in = "local"'
+    ),
+    NO_CONSENT: "; messages sent with a key from `hermes keys create --trains` may be trained on",
+}
+
+
+def why_nothing(summary: ExportSummary) -> str:
+    """Return why an export is empty, and, if there is a remedy, what to do."""
+    reasons = summary.manifest["excluded"]
+    if not reasons:
+        return "the graphs hold no sampled response" if summary.manifest["sessions"] else "there is no session"
+    main = max(reasons, key=lambda reason: reasons[reason]["samples"])
+    return f"{reasons[main]['samples']:,} samples: {main}{ADVICE.get(main, '')}"
+
+
+def show_summary(summary: ExportSummary, out: Path) -> None:
+    manifest = summary.manifest
+    tokens: dict[str, int] = manifest["tokens"]
+    again = f"  ({manifest['duplicates']:,} more were duplicates)" if manifest["duplicates"] else ""
+    rows: list[tuple[str, str]] = [
+        ("sessions", f"{manifest['sessions']:,}"),
+        ("rows", f"{manifest['rows']:,}"),
+        ("samples", f"{manifest['samples']:,}{again}"),
+        ("  trained", f"{summary.trained:,}"),
+        ("  not trained", f"{manifest['samples'] - summary.trained:,}"),
+        ("sampled tokens", f"{tokens['sampled']:,}"),
+        ("  trained", f"{tokens['trained']:,}"),
+        ("  excluded", f"{tokens['excluded']:,}"),
+    ]
+    rows += [(f"    {reason}", f"{count['tokens']:,}  (samples: {count['samples']:,})") for reason, count in manifest["excluded"].items()]
+    print_properties(rows, str(out))
+    typer.secho(f"Check it: hermes verify {out}", fg="bright_black")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,17 +13,19 @@ import typer
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, with_hermes
-from hermes.cli.users_output import about_user, count_phrase, print_memory, print_user, print_users
+from hermes.cli.options import Config, Json, Limit, complete_from
+from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
+from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
 from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
+from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import PRINTABLE_TEXT, ReferralRefused, Signup, find_user
-from hermes.soul.my_data import MyData, data_as_json, forget_user, memory_as_json, my_data, to_json_value
+from hermes.soul.my_data import MyData, MyMemory, data_as_json, forget_user, memory_as_json, my_data, to_json_value
+from hermes.terminal import one_line
 from hermes.turn import Platform
 
 T = TypeVar("T")
@@ -48,7 +49,6 @@ users = typer.Typer(
 )
 app.add_typer(users, name="users")
 
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Who = Annotated[str, typer.Argument(metavar="USER", help="An id, the beginning of one, a referral code, or platform:account/sender.")]
 ReferredBy = Annotated[
     str | None,
@@ -61,8 +61,17 @@ ReferredBy = Annotated[
 @users.command()
 def create(
     *,
-    tier: Annotated[str, typer.Option(help="The tier: it decides the models and the tokens that the user gets.")] = "free",
-    language: Annotated[str | None, typer.Option(help="The language of the answers.", show_default="the one they write in")] = None,
+    tier: Annotated[
+        str, typer.Option(help="The tier: it decides the models and the tokens that the user gets.", autocompletion=complete_tiers)
+    ] = "free",
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="The language of the answers.",
+            show_default="the one they write in",
+            autocompletion=complete_from(lambda: LANGUAGES),
+        ),
+    ] = None,
     is_active: Annotated[
         bool, typer.Option("--active/--invited", help="Activate the user at once, with the signup credits; or let them activate later.")
     ] = False,
@@ -80,9 +89,9 @@ def create(
         user = await signup_of(hermes).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
         return user, await hermes.adapters.credits.balance(tx, user.id)
 
-    user, balance = _in_transaction(config, make)
+    user, balance = _run(in_transaction(config, make))
     if is_json:
-        typer.echo(json.dumps(about_user(user, balance)))
+        print_json(about_user(user, balance))
         return
     typer.echo(f"{user.id} is {user.state}, tier {user.tier}, with {balance.available} credits and the referral code {user.referral_code}.")
     following = f"hermes users link {str(user.id)[:8]} PLATFORM ACCOUNT SENDER"
@@ -98,12 +107,9 @@ def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False,
         user = await signup_of(hermes).activate(tx, before.id, referred_by=referred_by)
         return before, user, await hermes.adapters.credits.balance(tx, user.id)
 
-    before, user, balance = _in_transaction(config, let_in)
-    if is_json:
-        typer.echo(json.dumps(about_user(user, balance)))
-        return
+    before, user, balance = _run(in_transaction(config, let_in))
     how = "is active already" if before.state is UserState.ACTIVE else f"was {before.state} and is active now"
-    typer.echo(f"{user.id} {how}, with {balance.available} credits.")
+    print_result(about_user(user, balance), f"{user.id} {how}, with {balance.available} credits.", is_json=is_json)
 
 
 @users.command(context_settings={"ignore_unknown_options": True})  # else typer takes -5 for an option
@@ -136,18 +142,16 @@ def credit(
             fail(str(error))
         return user, is_new, await hermes.adapters.credits.balance(tx, user.id)
 
-    user, is_new, balance = _in_transaction(config, give)
-    if is_json:
-        typer.echo(json.dumps({**about_user(user, balance), "event": event, "is_new": is_new}))
-        return
+    user, is_new, balance = _run(in_transaction(config, give))
     result = f"got {amount} credits" if is_new else f"got the credits of {event} before; nothing changed"
-    typer.echo(f"{user.id} {result}, and has {balance.available} now.")
+    given = {**about_user(user, balance), "event": event, "is_new": is_new}
+    print_result(given, f"{user.id} {result}, and has {balance.available} now.", is_json=is_json)
 
 
 @users.command()
 def tier(
     who: Who,
-    name: Annotated[str, typer.Argument(metavar="TIER", help="A tier of the settings.")],
+    name: Annotated[str, typer.Argument(metavar="TIER", help="A tier of the settings.", autocompletion=complete_tiers)],
     *,
     is_json: Json = False,
     config: Config = None,
@@ -160,11 +164,8 @@ def tier(
         await hermes.adapters.people.set_tier(tx, before.id, name)
         return before, await hermes.adapters.people.get(tx, before.id)
 
-    before, user = _in_transaction(config, move)
-    if is_json:
-        typer.echo(json.dumps(about_user(user)))
-        return
-    typer.echo(f"{user.id} is in the tier {user.tier} now; before, in {before.tier}.")
+    before, user = _run(in_transaction(config, move))
+    print_result(about_user(user), f"{user.id} is in the tier {user.tier} now; before, in {before.tier}.", is_json=is_json)
 
 
 @users.command()
@@ -182,17 +183,21 @@ def training(
         await hermes.adapters.people.allow_training(tx, user.id, trains=word == "yes")
         return await hermes.adapters.people.get(tx, user.id)
 
-    user = _in_transaction(config, note)
-    if is_json:
-        typer.echo(json.dumps(about_user(user)))
-        return
-    typer.echo(f"The messages of {user.id} may {'' if user.trains else 'not '}be used for training.")
+    user = _run(in_transaction(config, note))
+    print_result(about_user(user), f"The messages of {user.id} may {'' if user.trains else 'not '}be used for training.", is_json=is_json)
 
 
 @users.command()
 def language(
     who: Who,
-    code: Annotated[str, typer.Argument(metavar="CODE", help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}`: the language they write in.")],
+    code: Annotated[
+        str,
+        typer.Argument(
+            metavar="CODE",
+            help=f"{' '.join(LANGUAGES)}, or `{NO_LANGUAGE}`: the language they write in.",
+            autocompletion=complete_from(lambda: (*LANGUAGES, NO_LANGUAGE)),
+        ),
+    ],
     *,
     is_json: Json = False,
     config: Config = None,
@@ -205,17 +210,14 @@ def language(
         await hermes.adapters.people.set_language(tx, user.id, wanted)
         return await hermes.adapters.people.get(tx, user.id)
 
-    user = _in_transaction(config, note)
-    if is_json:
-        typer.echo(json.dumps(about_user(user)))
-        return
-    typer.echo(f"Hermes answers {user.id} in {user.language or 'the language they write in'}.")
+    user = _run(in_transaction(config, note))
+    print_result(about_user(user), f"Hermes answers {user.id} in {user.language or 'the language they write in'}.", is_json=is_json)
 
 
 @users.command()
 def link(
     who: Who,
-    platform: Annotated[str, typer.Argument(help=f"{', '.join(Platform)}.")],
+    platform: Annotated[str, typer.Argument(help=f"{', '.join(Platform)}.", autocompletion=complete_from(lambda: Platform))],
     account: Annotated[
         str, typer.Argument(help="The account that the user writes to: a bot, a number, a page, or the account of an API key.")
     ],
@@ -235,14 +237,11 @@ def link(
         user = await find_user(tx, hermes.adapters.people, who)
         return user, channel, await hermes.adapters.people.link(tx, user.id, channel)
 
-    user, channel, linked = _in_transaction(config, join)
-    if is_json:
-        typer.echo(
-            json.dumps(to_json_value({**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced}))
-        )
-        return
+    user, channel, linked = _run(in_transaction(config, join))
     replaced = f"; the stranger {linked.replaced} who wrote from there is erased" if linked.replaced else ""
-    typer.echo(f"{user.id} writes from {channel}{replaced}." if linked.is_new else f"{channel} is theirs already; nothing changed.")
+    sentence = f"{user.id} writes from {channel}{replaced}." if linked.is_new else f"{channel} is theirs already; nothing changed."
+    known = {**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced}
+    print_result(to_json_value(known), sentence, is_json=is_json)
 
 
 @users.command()
@@ -253,7 +252,7 @@ def show(who: Who, *, is_json: Json = False, config: Config = None) -> None:
     counts = {"facts": len(live), "superseded": len(data.memory.facts) - len(live), "dreams": len(data.memory.dreams)}
     if is_json:
         about = {name: value for name, value in data_as_json(data).items() if name not in {"facts", "dreams"}}
-        typer.echo(json.dumps({**about, "known": counts}))
+        print_json({**about, "known": counts})
         return
     print_user(data, counts)
 
@@ -262,7 +261,7 @@ def show(who: Who, *, is_json: Json = False, config: Config = None) -> None:
 def list_(
     *,
     state: Annotated[UserState | None, typer.Option(help="Only users in this state.", show_default="all but deleted")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many users to show.")] = 50,
+    limit: Limit = 50,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -272,9 +271,9 @@ def list_(
         found = await hermes.adapters.people.list(tx, state=state, limit=limit)
         return found, await hermes.adapters.people.channels(tx, [user.id for user in found])
 
-    found, channels = _in_transaction(config, read)
+    found, channels = _run(in_transaction(config, read))
     if is_json:
-        typer.echo(json.dumps([{**about_user(user), "channels": [str(each) for each in channels.get(user.id, ())]} for user in found]))
+        print_json([{**about_user(user), "channels": [str(each) for each in channels.get(user.id, ())]} for user in found])
         return
     if not found:
         typer.echo("There is no user; sign one up: hermes users create")
@@ -287,7 +286,7 @@ def memory(who: Who, *, is_json: Json = False, config: Config = None) -> None:
     """Show every fact that Hermes knows about a user, with its source, also replaced facts; and the conclusions of dreams."""
     data = _read(config, who)
     if is_json:
-        typer.echo(json.dumps({"id": str(data.user.id), **memory_as_json(data.memory)}, ensure_ascii=False))
+        print_json({"id": str(data.user.id), **memory_as_json(data.memory)})
         return
     if not data.memory.facts and not data.memory.dreams:
         typer.echo(f"Hermes knows nothing about {data.user.id}.")
@@ -320,10 +319,8 @@ def forget(
     what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), count_phrase(kept.bookings, "booking")))
     if not is_sure:
         fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is erased for good with: hermes users forget {who} --yes")
-    if is_json:
-        typer.echo(json.dumps({"id": str(user.id), "state": UserState.DELETED, "forgotten": asdict(kept)}))
-        return
-    typer.echo(f"{user.id} is erased: {what}.")
+    erased = {"id": str(user.id), "state": UserState.DELETED, "forgotten": asdict(kept)}
+    print_result(erased, f"{user.id} is erased: {what}.", is_json=is_json)
 
 
 def signup_of(hermes: Hermes) -> Signup:
@@ -331,16 +328,6 @@ def signup_of(hermes: Hermes) -> Signup:
     given = hermes.settings.credits
     people, ledger = hermes.adapters.people, hermes.adapters.credits
     return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
-
-
-def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
-    """Call `act` in one transaction: all its changes are stored, or none."""
-
-    async def whole(hermes: Hermes) -> T:
-        async with hermes.database.begin() as tx:
-            return await act(hermes, tx)
-
-    return _run(with_hermes(config, whole))
 
 
 def _read(config: Path | None, who: str) -> MyData:
@@ -384,3 +371,88 @@ def _check_text(name: str) -> str:
     if not PRINTABLE_TEXT.fullmatch(name):
         fail(f"{name!r} is not a name; expected text on one line")
     return name
+
+
+# --- what the commands show
+
+
+ORIGIN_WORDS = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
+TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
+
+
+def print_user(data: MyData, known: Mapping[str, int]) -> None:
+    """Print a summary of one user, a line for each property. Of facts, dreams, messages and tool records it prints how many there are."""
+    user, kept = data.user, data.kept
+    print_properties(
+        (
+            ("id", str(user.id)),
+            ("state", user.state),
+            ("tier", user.tier),
+            ("language", user.language or "what they write in"),
+            ("credits", f"{data.balance.available} available, {data.balance.reserved} reserved"),
+            ("channels", "\n".join(one_line(str(each)) for each in data.channels) or "none; link one: hermes users link"),
+            ("referral code", user.referral_code),
+            ("referred by", str(user.referred_by or "no user")),
+            ("training", "allowed" if user.trains else "not allowed"),
+            ("since", f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""),
+            (
+                "known",
+                f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} older, {count_phrase(known['dreams'], 'line')} of dreams",
+            ),
+            ("kept", f"{count_phrase(kept.messages, 'message')} in {count_phrase(kept.conversations, 'conversation')}"),
+            ("", ", ".join(count_phrase(getattr(kept, name), name.replace("_", " ").removesuffix("s")) for name in TOOL_RECORDS)),
+        )
+    )
+
+
+def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[UserChannel]]) -> None:
+    """Print a line for each user, with the channels that they write from."""
+    rows = []
+    for user in found:
+        since = f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""
+        where = "\n".join(one_line(str(each)) for each in channels.get(user.id, ()))
+        rows.append((str(user.id), user.state, user.tier, user.language or "", user.referral_code, since, where))
+    print_table(("id", "state", "tier", "language", "code", "since", "writes from"), rows)
+
+
+def print_memory(memory: MyMemory) -> None:
+    """Print a line for each fact and for each line of a dream."""
+    rows = [
+        (
+            f"{fact.valid_from:%Y-%m-%d %H:%M}",
+            fact.key or "",
+            one_line(fact.text),
+            ORIGIN_WORDS[fact.origin],
+            f"{fact.confidence:.0%}",
+            _state(fact),
+            str(fact.source_turn or ""),
+            str(fact.id),
+        )
+        for fact in memory.facts
+    ]
+    for dream in memory.dreams:
+        what = one_line(dream.text)
+        rows.append((f"{dream.period or ''}", dream.key or "", what, f"{dream.depth} dream", "", _review(dream), "", str(dream.id)))
+    print_table(("since", "key", "what", "how", "confidence", "state", "turn", "id"), rows)
+
+
+def about_user(user: User, balance: Balance | None = None) -> dict[str, Any]:
+    """Return a user as JSON values, with the credits if a balance is given."""
+    about = {"id": user.id, "state": user.state, "tier": user.tier, "language": user.language, "referral_code": user.referral_code}
+    known = {**about, "referred_by": user.referred_by, "created_at": user.created_at}
+    if balance is not None:
+        known["credits"] = {"available": balance.available, "reserved": balance.reserved}
+    shown: dict[str, Any] = to_json_value(known)
+    return shown
+
+
+def _state(fact: Fact) -> str:
+    """Whether a fact holds: `ended` (replaced or taken back), `until` the day on which it expires, or `current`."""
+    if fact.superseded_at is not None:
+        return f"ended {fact.superseded_at:%Y-%m-%d}"
+    return f"until {fact.expires_at:%Y-%m-%d}" if fact.expires_at else "current"
+
+
+def _review(dream: Dream) -> str:
+    kind = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
+    return kind if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"

@@ -16,8 +16,9 @@ from rich.table import Table
 
 from hermes.app import Hermes
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.cli.runtime import Config, run, with_hermes
+from hermes.cli.options import Config, Json
+from hermes.cli.output import fail, output_console
+from hermes.cli.runtime import run, with_hermes
 from hermes.ports.concierge import Venue
 from hermes.tools.concierge.data_files import BadTable, SampleCounts, batches, load_samples, read_sample, read_venues
 
@@ -31,8 +32,6 @@ venues = typer.Typer(
     "    hermes venues import bali.geojson     for instance an extract of OpenStreetMap",
 )
 app.add_typer(venues, name="venues")
-
-Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 
 @venues.command("import")
@@ -105,7 +104,7 @@ def list_(
             venue.id,
         )
         table.add_row(*map(escape, shown))
-    Console().print(table)
+    output_console().print(table)
 
 
 @venues.command()

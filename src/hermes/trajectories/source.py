@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from hermes.graph import CodecError, MessageGraph
 from hermes.trajectories.errors import SourceError
@@ -39,11 +40,27 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
+class ExportSource(Protocol):
+    """Where the sessions of an export come from: files, or a store. They can be read more than once."""
+
+    @property
+    def size(self) -> int:
+        """The total size, in the unit of the sizes of its sessions."""
+        ...
+
+    @property
+    def erased_sessions(self) -> int:
+        """How many sessions were left out because their users were erased."""
+        ...
+
+    def __iter__(self) -> Iterator[ExportSession | SourceError]: ...
+
+
 class FileSessions:
     """The graphs of some files; the caller may read them any number of times."""
 
     erased_sessions = 0
-    """How many sessions were left out because their users were erased. Only a store leaves sessions out; files never do."""
+    """Only a store leaves sessions out; files never do."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = list(files)

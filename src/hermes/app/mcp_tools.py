@@ -1,0 +1,39 @@
+"""The MCP servers of the settings. Only commands that answer messages import this module: the SDK takes most of a second to load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from hermes.config import Settings
+from hermes.tools.executor import ToolSource
+from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, open_servers
+
+
+@asynccontextmanager
+async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
+    """Connect to all MCP servers of the settings for as long as the block lasts; yield their tools. For `open_hermes`."""
+    async with open_mcp_servers(settings, settings.mcp) as connected:
+        yield connected.tools
+
+
+@asynccontextmanager
+async def open_mcp_servers(settings: Settings, names: Iterable[str]) -> AsyncIterator[McpServers]:
+    """Connect to these MCP servers of the settings for as long as the block lasts."""
+    servers = [mcp_server(settings, name) for name in names]
+    async with open_servers(servers, timeouts=McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+        yield connected
+
+
+def mcp_server(settings: Settings, name: str) -> McpServer:
+    server = settings.mcp[name]
+    return McpServer(
+        name=name,
+        command=tuple(server.command or ()),
+        url=server.url,
+        env={variable: os.environ[variable] for variable in server.environment if variable in os.environ},
+        headers={"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
+        confirm=server.confirm,
+        shared=server.shared,
+    )

@@ -1,0 +1,179 @@
+"""The commands of `hermes`: the module of each, the extra that it needs, and its line in `hermes --help`.
+
+The only place in Hermes that loads modules of its own by name. Importing the service takes seconds, and `hermes --help` and `hermes graph`
+need none of it, so Hermes loads only the module of the command that the user typed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import typer
+from rich.markup import escape
+
+from hermes.cli.commands import LazyParts, app, new_app
+from hermes.cli.output import fail, missing_package
+from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.source import ExportSource
+
+
+class CommandModule(NamedTuple):
+    """Commands that live in one module and need one extra. The module registers them in `commands.app` when it is imported."""
+
+    module: str
+    extra: str
+    commands: Mapping[str, str]
+    """The line of each command in `hermes --help`: the first one of its own help."""
+
+
+COMMAND_MODULES = (
+    CommandModule(
+        "hermes.cli.commands",
+        "cli",
+        {
+            "demo": "Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, a drawing of the graph.",
+            "graph": "Draw a saved graph with its versions, and check that its ids match its content.",
+        },
+    ),
+    CommandModule(
+        "hermes.cli.trajectories",
+        "export",
+        {
+            "export": "Export graphs as training data, with a ledger that accounts for every sampled token.",
+            "verify": "Check an export from its files alone: every sample is trained exactly once and in its own context, "
+            "or listed with a reason.",
+            "import": "Read trajectories that other programs wrote (ShareGPT, hermes-agent, OpenAI fine-tuning) into graphs.",
+        },
+    ),
+    CommandModule(
+        "hermes.cli.compress",
+        "export",
+        {
+            "compress": "Shorten long trajectories to a token target: the first and last turns stay, and as little as possible of the "
+            "middle is summarised."
+        },
+    ),
+    CommandModule(
+        "hermes.cli.service",
+        "serve",
+        {
+            "up": "Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.",
+            "serve": "Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`.",
+            "worker": "Answer messages. Run as many workers as you like, on any number of machines.",
+            "doctor": "Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done.",
+        },
+    ),
+    CommandModule(
+        "hermes.cli.chat", "serve", {"chat": 'Chat in the terminal. Hermes answers piped input line by line:  echo "hello" | hermes chat'}
+    ),
+    CommandModule(
+        "hermes.cli.batch",
+        "serve",
+        {"batch": "Run many prompts through an agent loop with tools, several rollouts each, and keep every rollout as a message graph."},
+    ),
+    CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
+    CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
+    CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents and their adapters: list, swap, events, add."}),
+    CommandModule("hermes.cli.venues", "serve", {"venues": "Places: import, list, sample."}),
+    CommandModule(
+        "hermes.cli.users",
+        "serve",
+        {"users": "Users: create, activate, credit, tier, language, link, show, list, memory, forget."},
+    ),
+    CommandModule("hermes.cli.kill_switch", "serve", {"kill-switch": "Stop all model calls: on, off, status."}),
+    CommandModule(
+        "hermes.cli.channels",
+        "serve",
+        {"channels": "Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove."},
+    ),
+    CommandModule("hermes.cli.platforms", "serve", {"platforms": "Fake platforms to try Hermes with: fake."}),
+    CommandModule(
+        "hermes.cli.dead_letters",
+        "serve",
+        {"dead-letters": "Messages that could not be delivered: list, show, requeue, drop."},
+    ),
+)
+STORED_SESSIONS = "hermes.cli.stored_sessions"
+"""Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
+MCP_TOOLS = "hermes.app.mcp_tools"
+"""The MCP servers of the settings: few operators have one."""
+COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
+"""Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
+EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
+"""A package of each extra. If it is not installed, `hermes --help` says that the command needs the extra."""
+ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
+    """Return the command line with the command that these arguments name; without arguments (None), with all commands.
+
+    If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
+    parts = LazyParts(open_stored_sessions, lambda: importlib.import_module(MCP_TOOLS), load_compress_service, new_daft_engine)
+    app.info.context_settings = {"obj": parts}
+    typed = next((word for word in arguments or () if not word.startswith("-")), None)
+    chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
+    for part in chosen:
+        try:
+            importlib.import_module(part.module)
+        except ModuleNotFoundError as error:
+            return describe_commands({part.extra: missing_package(error)})
+    if chosen:
+        return app
+    packages = EXTRA_PACKAGES.items()
+    return describe_commands({extra: package for extra, package in packages if importlib.util.find_spec(package) is None})
+
+
+def typed_words(arguments: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the words after `hermes`: the arguments, or the words that the shell wants completed."""
+    if "_HERMES_COMPLETE" not in environ:
+        return list(arguments)
+    line = environ.get("_TYPER_COMPLETE_ARGS") or environ.get("COMP_WORDS", "")
+    return line.replace("'", "").replace('"', "").split()[1:]
+
+
+def describe_commands(missing: Mapping[str, str]) -> typer.Typer:
+    """Return a command line that describes every command. The commands of a missing extra say which package to install.
+
+    `missing` has a missing package of each missing extra."""
+    described = new_app()
+
+    def refuse(context: typer.Context) -> None:
+        [extra] = (part.extra for part in COMMAND_MODULES if context.info_name in part.commands)
+        fail(f"{context.info_name} needs {missing[extra]}; install it: pip install 'hermes-graph[{extra}]'")
+
+    for part in COMMAND_MODULES:
+        advice = f"(needs the extra {part.extra}: pip install 'hermes-graph[{part.extra}]')" if part.extra in missing else None
+        for name, line in part.commands.items():
+            described.command(name, context_settings=ANY_ARGUMENTS, help=escape(advice or line))(refuse)
+    return described
+
+
+def open_stored_sessions(
+    names: Sequence[str], since: str | None, account: str | None, config: Path | None
+) -> AbstractContextManager[ExportSource]:
+    """Open sessions of the store: `stored_sessions` of cli/stored_sessions.py, loaded now."""
+    try:
+        module = importlib.import_module(STORED_SESSIONS)
+    except ModuleNotFoundError as error:
+        fail(f"export from the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+    opened: AbstractContextManager[ExportSource] = module.stored_sessions(names, since, account, config)
+    return opened
+
+
+def load_compress_service(what: str) -> ModuleType:
+    """Return the module that opens models and the store. If a package is missing, say what to install and exit."""
+    try:
+        return importlib.import_module(COMPRESS_SERVICE)
+    except ModuleNotFoundError as error:
+        fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+
+
+def new_daft_engine(address: str | None) -> ChunkEngine:
+    """Return Daft as an engine, on the Ray cluster of this address if there is one."""
+    engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(address)
+    return engine

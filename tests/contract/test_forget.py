@@ -8,19 +8,20 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import MealItem, OrderKind
-from hermes.ports.errors import ClaimLost
-from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
-from hermes.ports.tools import PendingOffer
-from hermes.ports.users import UserChannel, UserDataCounts, UserState
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import sample_products, sample_venues
+from hermes.packs.concierge.ports import MealItem, OrderKind
+from hermes.packs.concierge.records import (
     PostgresBookings,
     PostgresNutrition,
     PostgresOrders,
     PostgresPriceWatchers,
     PostgresReminders,
 )
+from hermes.ports.errors import ClaimLost
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
+from hermes.ports.tools import PendingOffer
+from hermes.ports.users import UserChannel, UserDataCounts, UserState
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -31,7 +32,6 @@ from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.tools.concierge.data_files import sample_products, sample_venues
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
 from tests.unit.tools.people import somebody

@@ -20,8 +20,10 @@ from redis.asyncio import Redis
 
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
+from hermes.packs.concierge.catalogue import PostgresProducts
+from hermes.packs.concierge.ports import Product
+from hermes.packs.concierge.records import PostgresPriceWatchers, PostgresReminders
 from hermes.ports.backends import Completion, ModelRequest, Usage
-from hermes.ports.concierge import Product
 from hermes.ports.credits import BudgetUsage
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
@@ -46,8 +48,6 @@ from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.chores import PostgresChores
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts
-from hermes.stores.postgres.concierge_records import PostgresPriceWatchers, PostgresReminders
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import ModelServices, SystemClock
+from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory
 from hermes.config import BackendKind, Settings
 from hermes.gateway.catalogue import ModelCatalogue
@@ -34,7 +35,14 @@ class BackgroundJobs:
 
 
 def background_jobs_from(
-    settings: Settings, adapters: Adapters, services: Services, models: ModelServices, *, user_memory: UserMemory, work: JobQueue
+    settings: Settings,
+    adapters: Adapters,
+    services: Services,
+    models: ModelServices,
+    *,
+    packs: OpenPacks,
+    user_memory: UserMemory,
+    work: JobQueue,
 ) -> BackgroundJobs:
     transactions, memory_model = services.transactions, None
     if settings.memory.asks_models:
@@ -57,8 +65,7 @@ def background_jobs_from(
     )
     proactive = ProactiveMessenger(
         transactions=transactions,
-        reminders=adapters.reminders,
-        watchers=adapters.watchers,
+        sources=packs.due_messages,
         inbox=adapters.inbox,
         people=adapters.people,
         outbox=adapters.outbox,

@@ -20,6 +20,7 @@ from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.gateway import ModelServices, SystemClock, open_models
 from hermes.app.home import StartRefused
 from hermes.app.models import UNLIMITED_TOKENS, backend_kind, backends_of, missing_backends, models_of
+from hermes.app.packs import read_user_tables
 from hermes.app.root import model_adapters, open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
@@ -39,6 +40,7 @@ from hermes.ports.errors import PortError
 from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
@@ -68,11 +70,12 @@ async def open_model(settings: Settings, name: str, *, account: str = "batch") -
 
 @dataclass(frozen=True, slots=True)
 class BatchServices:
-    """What a batch needs: the settings, the adapters, the database, the metrics and the models."""
+    """What a batch needs: the settings, the adapters, the database with its keys, the metrics and the models."""
 
     settings: Settings
     adapters: Adapters
     database: Database
+    keyring: Keyring
     metrics: Metrics
     models: ModelServices
 
@@ -99,10 +102,20 @@ async def open_batch_services(settings: Settings, name: str) -> AsyncIterator[Ba
         web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
         stack.push_async_callback(web.aclose)
         adapters = adapters_from(
-            settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+            settings,
+            database,
+            keyring,
+            client,
+            http=http,
+            web=web,
+            replies=replies,
+            alerts=alerts,
+            budgets=budgets,
+            batch=batch,
+            user_tables=await read_user_tables(settings, database),
         )
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
-        yield BatchServices(settings, adapters, database, metrics, models)
+        yield BatchServices(settings, adapters, database, keyring, metrics, models)
 
 
 async def make_batch_model(services: BatchServices, name: str, *, account: str = "batch") -> GatewayModel:

@@ -28,12 +28,13 @@ from hermes.app.channels import SEND_PLATFORMS, AccountChannels, TelegramPollers
 from hermes.app.compaction_policy import compaction_policy_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
+from hermes.app.packs import OpenPacks, migration_folders, packs_from, read_user_tables, wants_samples
 from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
-from hermes.config import Environment, Settings
+from hermes.config import Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.client_chats import ChatCompletions
@@ -43,7 +44,6 @@ from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
-from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
 from hermes.router.inbound import InboundRouter
@@ -64,7 +64,6 @@ from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.tools.concierge.data_files import load_samples
 
 log = structlog.get_logger()
 
@@ -94,6 +93,7 @@ class Hermes:
     post: PlatformClient
     inbound: InboundRouter
     receipts: ReceiptHandler
+    packs: OpenPacks
 
     @property
     def spend(self) -> GlobalSpend:
@@ -138,14 +138,10 @@ class Hermes:
                 await scheduler.aclose()
 
     async def prepare(self) -> None:
-        """Load what the first message would have to wait for, and in development the sample venues, products and foods."""
-        adapters, tools = self.adapters, self.settings.tools
-        if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
-            try:
-                await load_samples(self.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
-            except StoreUnavailable as error:
-                log.warning("samples_not_loaded", reason=str(error))
-        await preload(adapters)
+        """Load what the first message would have to wait for, and in development the sample data of the packs."""
+        if wants_samples(self.settings):
+            await self.packs.load_samples()
+        await preload(self.adapters)
 
     async def turn(self, turn_id: UUID) -> None:
         """Answer the message of a turn."""
@@ -235,7 +231,17 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         stack.push_async_callback(web.aclose)
         adapters = adjust(
             adapters_from(
-                settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+                settings,
+                database,
+                keyring,
+                client,
+                http=http,
+                web=web,
+                replies=replies,
+                alerts=alerts,
+                budgets=budgets,
+                batch=batch,
+                user_tables=await read_user_tables(settings, database),
             )
         )
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
@@ -252,7 +258,9 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapte
         resources = OpenResources(
             database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
         )
-        answer_services = await stack.enter_async_context(open_answer_services(settings, adapters, database, metrics, files))
+        answer_services = await stack.enter_async_context(
+            open_answer_services(settings, adapters, database, keyring=keyring, metrics=metrics, web=files)
+        )
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
 
@@ -270,7 +278,8 @@ async def open_database_and_keys(
     async with AsyncExitStack() as stack:
         addresses = await stack.enter_async_context(open_stores(settings, home))
         try:
-            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
+            folders = migration_folders(packs_from(settings))
+            await migrate(addresses.database_url, folders, connect_timeout_s=limits.connect_timeout_s)
         except SchemaRefused as error:
             raise StartRefused(str(error)) from error
         database = await stack.enter_async_context(
@@ -349,7 +358,15 @@ def assemble_hermes(
         turns,
         outbox_delivery,
         answer_services.user_memory,
-        background_jobs_from(settings, adapters, services, models, user_memory=answer_services.user_memory, work=resources.work),
+        background_jobs_from(
+            settings,
+            adapters,
+            services,
+            models,
+            packs=answer_services.packs,
+            user_memory=answer_services.user_memory,
+            work=resources.work,
+        ),
         fleet=models.fleet,
         gateway=models.gateway,
         completions=models.completions,
@@ -357,6 +374,7 @@ def assemble_hermes(
         post=resources.post,
         inbound=InboundRouter(intake, receipts, feedback, resources.metrics),
         receipts=receipts,
+        packs=answer_services.packs,
     )
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 
@@ -19,6 +20,7 @@ class CommandModule(NamedTuple):
 
 
 BASE_MODULE = "hermes.cli.commands"
+PACKS_MODULE = "hermes.cli.packs"
 MISSING_EXTRA_MODULE = "hermes.cli.missing_extra"
 COMMAND_MODULES = (
     CommandModule("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
@@ -27,7 +29,6 @@ COMMAND_MODULES = (
     CommandModule("hermes.cli.keys", ("keys",), "serve"),
     CommandModule("hermes.cli.local", ("local",), "cli"),
     CommandModule("hermes.cli.fleet", ("fleet",), "serve"),
-    CommandModule("hermes.cli.venues", ("venues",), "serve"),
     CommandModule("hermes.cli.chat", ("chat",), "serve"),
     CommandModule("hermes.cli.users", ("users",), "serve"),
     CommandModule("hermes.cli.kill_switch", ("kill-switch",), "serve"),
@@ -71,6 +72,9 @@ def build_app(arguments: list[str] | None = None) -> Any:
             importlib.import_module(part.module)  # the module registers its commands
         except ModuleNotFoundError as error:
             importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
+    if typed not in {*known, *base.COMMANDS}:
+        with suppress(ModuleNotFoundError):  # a pack needs the extra `serve`; the commands above say so
+            importlib.import_module(PACKS_MODULE).add_pack_commands(base.app, arguments or [])
     return base.app
 
 

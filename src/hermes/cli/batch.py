@@ -254,7 +254,7 @@ def _refuse_bad_order(order: BatchOrder) -> None:
     if (names or order.recipe.subagent_depth) and not models_of(order.settings)[model].capabilities.tools:
         raise TrajectorySettingsError(f"{model} takes no tools; leave out --tools and --subagents, or choose another --model")
     refuse_unknown_servers(order.settings, names)
-    python_toolsets(names)
+    python_toolsets(order.settings, names)
 
 
 def _handle_changes(folder: RunFolder, changes: ItemChanges, changed: ChangedRows | None, *, is_retried: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID, uuid4
@@ -16,7 +15,7 @@ from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.runtime import Config, run, with_hermes
-from hermes.cli.users_output import about_user, count_phrase, print_memory, print_user, print_users
+from hermes.cli.users_output import about_user, count_phrase, print_memory, print_user, print_users, record_phrases
 from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
@@ -303,7 +302,7 @@ def forget(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Erase a user for good: their data key, channels, facts and bookings. Without the key, their messages can never be read again.
+    """Erase a user for good: their data key, channels, facts and tool records. Without the key, their messages can never be read again.
 
     The ledger keeps what was paid, under a number that identifies no user. A running server notices within half a minute."""
 
@@ -317,11 +316,11 @@ def forget(
         return user, kept
 
     user, kept = _run(with_hermes(config, end))
-    what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), count_phrase(kept.bookings, "booking")))
+    what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), *record_phrases(kept)))
     if not is_sure:
         fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is erased for good with: hermes users forget {who} --yes")
     if is_json:
-        typer.echo(json.dumps({"id": str(user.id), "state": UserState.DELETED, "forgotten": asdict(kept)}))
+        typer.echo(json.dumps({"id": str(user.id), "state": UserState.DELETED, "forgotten": kept.by_kind()}))
         return
     typer.echo(f"{user.id} is erased: {what}.")
 

@@ -12,12 +12,11 @@ from rich.table import Table
 
 from hermes.ports.credits import Balance
 from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
-from hermes.ports.users import User, UserChannel
+from hermes.ports.users import User, UserChannel, UserDataCounts
 from hermes.soul.my_data import MyData, MyMemory, to_json_value
 from hermes.terminal import one_line
 
 ORIGIN_WORDS = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
-TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
 
 
 def print_user(data: MyData, known: Mapping[str, int]) -> None:
@@ -40,7 +39,7 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
             f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} older, {count_phrase(known['dreams'], 'line')} of dreams",
         ),
         ("kept", f"{count_phrase(kept.messages, 'message')} in {count_phrase(kept.conversations, 'conversation')}"),
-        ("", ", ".join(count_phrase(getattr(kept, name), name.replace("_", " ").removesuffix("s")) for name in TOOL_RECORDS)),
+        *([("", ", ".join(record_phrases(kept)))] if kept.records else []),
     ):
         table.add_row(name, escape(value))
     Console().print(table)
@@ -90,6 +89,11 @@ def about_user(user: User, balance: Balance | None = None) -> dict[str, Any]:
 def count_phrase(number: int, name: str) -> str:
     """`1 message`, `2 messages`."""
     return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def record_phrases(kept: UserDataCounts) -> list[str]:
+    """How many rows the tools of packs stored: `2 bookings`, `1 price watcher`."""
+    return [count_phrase(number, name.replace("_", " ").removesuffix("s")) for name, number in kept.records.items()]
 
 
 def _state(fact: Fact) -> str:

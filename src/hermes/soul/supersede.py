@@ -15,12 +15,9 @@ from uuid import UUID
 
 from hermes.ports.memories import Embedding, Fact, FactChange, FactOrigin, NewFact
 from hermes.soul.extract_rules import same_item
-from hermes.soul.fact_keys import Op, merge_values
+from hermes.soul.fact_keys import IDENTITY_KEYS, Op, merge_values
 from hermes.soul.recall_terms import fold, terms
 from hermes.soul.similarity import canonical, is_nearly_equal, is_same
-
-IDENTITY_KEYS = frozenset({"diet"})
-"""Keys whose change makes free facts that name the old value untrue: a user who eats fish now is no longer "vegan since 2019"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

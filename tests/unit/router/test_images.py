@@ -23,9 +23,9 @@ from hermes.router.steps.gate_tools import ends_with_question
 from hermes.router.steps.load_history import LoadedHistory
 from hermes.soul.sanitize import scan
 from hermes.testing.memory import MemoryGraphs, RouterHarness
-from hermes.tools.concierge import PACK
 from hermes.tools.images import MessageImages
 from hermes.tools.no_tools import NoTools
+from tests.fakes.concierge import ALL_TOOLS
 from tests.unit.tools.images.model import Desk, Knows, Says, call
 from tests.unit.tools.images.samples import PICTURES, PNG
 
@@ -132,7 +132,7 @@ async def test_words_that_want_something_else_get_all_tools(images: MessageImage
     made = house(images, "For how many?")
     await handle_message(made.claim("book a table there tonight", media_url=at(server)), made.services)
     [ask] = asks(made)
-    assert (names(ask), ask.tool_choice) == ([recipe.name for recipe in PACK], None)
+    assert (names(ask), ask.tool_choice) == ([recipe.name for recipe in ALL_TOOLS], None)
 
 
 async def test_a_picture_stays_with_the_tools_that_are_warm_and_takes_none_of_them_away(images: MessageImages, server: int) -> None:
@@ -140,7 +140,7 @@ async def test_a_picture_stays_with_the_tools_that_are_warm_and_takes_none_of_th
     services = made.services
     for text, picture in (("remind me to eat", False), ("how many calories?", True), ("and where can I eat it?", False)):
         await handle_message(made.claim(text, media_url=at(server) if picture else None), services)
-    everything = [recipe.name for recipe in PACK]
+    everything = [recipe.name for recipe in ALL_TOOLS]
     assert [names(ask) for ask in asks(made)] == [everything] * 4
     assert [ask.tool_choice for ask in asks(made)] == [None, {"type": "function", "function": {"name": "calorie_scan"}}, "none", None]
 
@@ -277,7 +277,7 @@ def test_a_yes_is_an_answer_when_our_last_message_asked_something(said: Sequence
 
 
 async def test_a_yes_after_an_offer_has_all_tools_and_after_a_remark_none(images: MessageImages) -> None:
-    for said, tools in (("Shall I book it?", len(PACK)), ("Noted.", 0)):
+    for said, tools in (("Shall I book it?", len(ALL_TOOLS)), ("Noted.", 0)):
         made = house(images, said, "Booked.")
         for text in ("hello", "yes"):
             await handle_message(made.claim(text), made.services)

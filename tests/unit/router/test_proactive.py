@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import PriceWatcher, Product, Reminder
+from hermes.packs.concierge.ports import PriceWatcher, Product, Reminder
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import OutboxState
 from hermes.ports.runtime import Transaction

@@ -7,12 +7,12 @@ from datetime import datetime
 
 import pytest
 
-from hermes.ports.concierge import Card, GeoPoint, Trip, Venue
-from hermes.tools.concierge.data_files import BadTable, read_venues, sample_foods, sample_products, sample_venues
-from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.offline import EstimatedDeliveries, EstimatedRides, PlainCards, distance_km
-from hermes.tools.concierge.place_words import CATEGORIES, TAGS
-from hermes.tools.concierge.venues import parse_query
+from hermes.packs.concierge.data_files import BadTable, read_venues, sample_foods, sample_products, sample_venues
+from hermes.packs.concierge.hours import parse_hours
+from hermes.packs.concierge.ports import Card, GeoPoint, Trip, Venue
+from hermes.packs.concierge.services import EstimatedDeliveries, EstimatedRides, PlainCards, distance_km
+from hermes.packs.concierge.venues import parse_query
+from hermes.packs.concierge.words import CATEGORIES, TAGS
 from hermes.tools.vocabulary import LANGUAGES, Lexicon, fold
 
 CANGGU, UBUD = GeoPoint(-8.65, 115.13), GeoPoint(-8.51, 115.26)

@@ -15,6 +15,7 @@ Pure: knows neither time nor tokens, and does not remember how far a transcript 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -49,10 +50,11 @@ class Script:
     """The words by which a language is recognised, where no rule tells the language."""
 
     @classmethod
-    def default(cls) -> Script:
-        """The script that ships with Hermes: a friendly concierge. In all sixteen languages it greets, finds places, and notes, corrects
-        and forgets what users say about themselves; in English it also books."""
-        return cls.parse((resources.files(__package__) / "default.toml").read_text(encoding="utf-8"), where="default.toml")
+    def default(cls, packs: Sequence[tuple[str, str]] = ()) -> Script:
+        """The script that ships with Hermes, with those of packs, each with its name and text. In all sixteen languages it greets, and
+        notes, corrects and forgets what users say about themselves. Raises BadScript."""
+        own = (resources.files(__package__) / "default.toml").read_text(encoding="utf-8")
+        return cls.parse(own, where="default.toml", packs=packs)
 
     @classmethod
     def load(cls, path: str | Path) -> Script:
@@ -66,9 +68,9 @@ class Script:
         return cls.parse(text, where=str(path))
 
     @classmethod
-    def parse(cls, text: str, *, where: str = "script") -> Script:
+    def parse(cls, text: str, *, where: str = "script", packs: Sequence[tuple[str, str]] = ()) -> Script:
         """Read a script from its text; `where` names it in errors. Raises BadScript."""
-        parsed = parse_script(text, where)
+        parsed = parse_script(text, where, packs)
         return cls(rules=parsed.rules, transcript=parsed.transcript, otherwise=parsed.otherwise, languages=parsed.languages)
 
     def answer(self, ask: ModelRequest, *, given: int = 0) -> ScriptAnswer:

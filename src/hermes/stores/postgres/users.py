@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
+
+from psycopg import sql
 
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
@@ -43,11 +46,21 @@ LEAVE_QUERIES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class UserTable:
+    """A table of a pack with rows of users. It has a column `user_id`."""
+
+    name: str
+    has_turns: bool = False
+    """It has a column `turn_id`: the turn in which the row was made, and so the account that it belongs to."""
+
+
 class PostgresUsers:
     """The port Users. A new user is created under a lock of their channel, so that two first messages make one user."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, keyring: Keyring, tables: Sequence[UserTable] = ()) -> None:
+        """`tables` are those of the packs."""
+        self._keyring, self._tables = keyring, tables
 
     async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
@@ -155,8 +168,9 @@ class PostgresUsers:
         [counts] = await fetch_rows(
             tx, "count_data" if account is None else "count_data_in_account", {"user_id": user_id, "account": account}
         )
-        names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
-        return UserDataCounts(**dict(zip(names, counts, strict=True)))
+        facts, conversations, messages = counts
+        records = {table.name: await self._count_rows(tx, table, user_id, account) for table in self._tables}
+        return UserDataCounts(facts=facts, conversations=conversations, messages=messages, records=records)
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         # Channels before conversations, in the same order as the intake of a message.
@@ -168,13 +182,31 @@ class PostgresUsers:
         await self.hold(tx, user_id)
         await self._keyring.discard(tx, user_id)
         for query in FORGET_QUERIES:
+            if query == "forget_errands":
+                await self._delete_rows(tx, user_id)
             await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": None})
 
     async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id, account=account)
         for query in LEAVE_QUERIES:
+            if query == "leave_errands":
+                await self._delete_rows(tx, user_id, account)
             await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+
+    async def _count_rows(self, tx: Transaction, table: UserTable, user_id: UUID, account: str | None) -> int:
+        if account is not None and not table.has_turns:
+            return 0
+        query = sql.SQL("select count(*) from {} {}").format(sql.Identifier(table.name), rows_of(account))
+        [[count]] = await (await connection_of(tx).execute(query, {"user_id": user_id, "account": account})).fetchall()
+        return int(count)
+
+    async def _delete_rows(self, tx: Transaction, user_id: UUID, account: str | None = None) -> None:
+        """Delete the rows of the packs. Columns that are not sealed reveal too much as well: when a user eats out, how they pay."""
+        for table in self._tables:
+            if account is None or table.has_turns:
+                query = sql.SQL("delete from {} {}").format(sql.Identifier(table.name), rows_of(account))
+                await connection_of(tx).execute(query, {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
         """Add a user with a data key, or return the user who has this id already."""
@@ -198,6 +230,15 @@ class PostgresUsers:
     async def _refuse_deleted(self, tx: Transaction, user_id: UUID) -> None:
         if (await self.get(tx, user_id)).state is UserState.DELETED:
             raise UserErased
+
+
+def rows_of(account: str | None) -> sql.SQL:
+    """The condition for the rows of a user, or for those that one account has of them."""
+    if account is None:
+        return sql.SQL("where user_id = %(user_id)s")
+    return sql.SQL(
+        "where user_id = %(user_id)s and turn_id in (select turn_id from inbox where user_id = %(user_id)s and account_id = %(account)s)"
+    )
 
 
 async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:

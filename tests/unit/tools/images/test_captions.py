@@ -4,7 +4,7 @@
 import pytest
 
 from hermes.ports.tools import ImageIntent
-from hermes.tools.images.captions import WORDS, intent_of
+from hermes.tools.images import WORDS, intent_of
 from hermes.tools.vocabulary import LANGUAGES, fold
 
 FOOD = {

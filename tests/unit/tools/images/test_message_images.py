@@ -8,8 +8,7 @@ import pytest
 from hermes.ports.tools import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
 from hermes.ports.users import User, UserState
 from hermes.soul.sanitize import scan
-from hermes.tools.images import MAX_BYTES, MessageImages
-from hermes.tools.images.message_images import NOTE_BY_INTENT, OPEN_NOTE, image_note
+from hermes.tools.images import MAX_BYTES, NOTE_BY_INTENT, OPEN_NOTE, MessageImages, image_note
 from hermes.turn import MessageEvent, Platform
 from tests.unit.tools.images.model import OneAddress
 from tests.unit.tools.images.samples import PICTURES, PNG

@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order, OrderKind, PriceWatcher, Reminder, Venue
+from hermes.packs.concierge.catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
+from hermes.packs.concierge.catalogue import fetch_rows as fetch_catalogue_rows
+from hermes.packs.concierge.ports import Booking, BookingState, Food, MealItem, Order, OrderKind, PriceWatcher, Reminder, Venue
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
-from hermes.stores.postgres.concierge_catalogue import fetch_rows as fetch_catalogue_rows
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
@@ -26,7 +26,7 @@ from hermes.tools.vocabulary import fold
 
 log = structlog.get_logger()
 
-SQL = load_queries("concierge_records")
+SQL = load_queries("records.sql", __package__)
 
 
 class SealedStore:

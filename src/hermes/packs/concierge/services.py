@@ -1,6 +1,7 @@
-"""Rides, deliveries and cards without a connected provider: quotes are computed from the distance, and marked as estimates.
+"""The services behind the concierge's tools: the stores, and rides, deliveries and cards without a connected provider.
 
-The same trip gets the same quote. An order is recorded as not taken, and the user is told so."""
+Without a provider, quotes are computed from the distance, and marked as estimates. The same trip gets the same quote. An order is recorded
+as not taken, and the user is told so."""
 
 from __future__ import annotations
 
@@ -8,10 +9,29 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
 from xml.sax.saxutils import escape
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from hermes.ports.concierge import Card, DrawnCard, GeoPoint, PlacedOrder, Quote, Trip
+from hermes.packs.concierge.ports import (
+    Bookings,
+    Card,
+    Cards,
+    DrawnCard,
+    GeoPoint,
+    Nutrition,
+    Orders,
+    PlacedOrder,
+    PriceWatchers,
+    Products,
+    Quote,
+    Reminders,
+    Transport,
+    Trip,
+    Venues,
+)
+from hermes.ports.tools import Notebook
 
 EARTH_KM = 6_371.0
 ROAD_FACTOR = 1.35
@@ -104,3 +124,33 @@ class PlainCards:
             f'<text y="24" font-family="Georgia, serif" font-size="24" fill="#fff">{spans}</text></svg>'
         )
         return DrawnCard(text, svg=svg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concierge:
+    """The services behind the tools. Rides, deliveries and cards are computed here until a provider is connected."""
+
+    venues: Venues
+    bookings: Bookings
+    reminders: Reminders
+    products: Products
+    watchers: PriceWatchers
+    nutrition: Nutrition
+    orders: Orders
+    notebook: Notebook
+    rides: Transport = field(default_factory=EstimatedRides)
+    deliveries: Transport = field(default_factory=EstimatedDeliveries)
+    cards: Cards = field(default_factory=PlainCards)
+
+
+def zone_named(name: str) -> tzinfo:
+    """Return the time zone of this name; UTC if the name is unknown."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
+
+
+def format_time(at: datetime) -> str:
+    """Return a time as people write it: `Sat 31 Jan 2026, 19:30`."""
+    return f"{at:%a} {at.day} {at:%b %Y, %H:%M}"

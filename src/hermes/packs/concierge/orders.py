@@ -1,4 +1,4 @@
-"""Tools for rides and deliveries. A provider gives the price; nothing is ordered before the user agrees."""
+"""Tools for what a provider does: rides and deliveries, which are ordered only after the user agrees to the price, and cards."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from hermes.ports.concierge import GeoPoint, OrderKind, PlacedOrder, Quote, Trip
-from hermes.tools.concierge.offline import distance_km
-from hermes.tools.concierge.products import money
-from hermes.tools.concierge.services import Concierge
-from hermes.tools.concierge.venues import locate
+from hermes.packs.concierge.ports import Card, GeoPoint, OrderKind, PlacedOrder, Quote, Trip
+from hermes.packs.concierge.products import money
+from hermes.packs.concierge.services import Concierge, distance_km
+from hermes.packs.concierge.venues import locate
 from hermes.tools.parameters import AtMost
 from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 
@@ -76,6 +75,25 @@ async def _deliver(concierge: Concierge, context: ToolContext, terms: Mapping[st
     trip, quote = agreed_terms(terms)
     placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=context.key)
     return await save_order(concierge, context, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
+
+
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
+async def generate_card(
+    concierge: Concierge,
+    context: ToolContext,
+    *,
+    title: Annotated[str, "Its headline.", AtMost(60)],
+    message: Annotated[str, "What it says.", AtMost(300)],
+    occasion: Annotated[str, "Birthday, wedding, thanks, ...", AtMost(40)] = "",
+    sender: Annotated[str, "Who signs it.", AtMost(60)] = "",
+) -> str:
+    """Make a card that the user can send on: an invitation, a greeting, thanks."""
+    drawn = await concierge.cards.draw(Card(occasion=occasion, title=title, message=message, sender=sender), key=context.key)
+    details = {"title": title, "text": drawn.text, "svg": drawn.svg, "url": drawn.url}
+    order = await concierge.orders.add(
+        context.tx, context.user.user_id, OrderKind.CARD, provider=concierge.cards.name, reference="", details=details
+    )
+    return f"Card {order.code}: {drawn.url}" if drawn.url else f"Card {order.code}, as text to send on:\n{drawn.text}"
 
 
 async def trip_of(concierge: Concierge, context: ToolContext, pickup: str, dropoff: str) -> Trip:

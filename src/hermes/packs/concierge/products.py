@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from hermes.ports.concierge import FoundProduct, Product
-from hermes.tools.concierge.place_words import FILLER_WORDS
-from hermes.tools.concierge.services import Concierge
+from hermes.packs.concierge.ports import FoundProduct, Product
+from hermes.packs.concierge.services import Concierge
+from hermes.packs.concierge.words import FILLER_WORDS
 from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 from hermes.tools.vocabulary import fold

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
-from hermes.ports.concierge import FoundVenue, GeoPoint, Venue, VenueQuery
-from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.place_words import AREA_WORDS, CATEGORY_WORDS, FILLER_WORDS, TAG_WORDS
-from hermes.tools.concierge.services import Concierge, zone_named
+from hermes.packs.concierge.hours import parse_hours
+from hermes.packs.concierge.ports import FoundVenue, GeoPoint, Venue, VenueQuery
+from hermes.packs.concierge.services import Concierge, zone_named
+from hermes.packs.concierge.words import AREA_WORDS, CATEGORY_WORDS, FILLER_WORDS, TAG_WORDS
 from hermes.tools.parameters import Between
 from hermes.tools.registry import ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 from hermes.tools.vocabulary import Lexicon, fold

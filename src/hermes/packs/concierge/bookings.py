@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
 
-from hermes.ports.concierge import Booking, BookingState, Venue
+from hermes.packs.concierge.hours import parse_hours
+from hermes.packs.concierge.ports import Booking, BookingState, Venue
+from hermes.packs.concierge.services import Concierge, format_time, zone_named
 from hermes.ports.errors import NotFound
-from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.services import Concierge, format_time, zone_named
 from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hermes.ports.concierge import FoundProduct, FoundVenue, GeoPoint, Product, Venue, VenueQuery
+from hermes.packs.concierge.ports import FoundProduct, FoundVenue, GeoPoint, Product, Venue, VenueQuery
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.tools.vocabulary import fold
 
-SQL = load_queries("concierge_catalogue")
+SQL = load_queries("catalogue.sql", __package__)
 KM_PER_DEGREE = 111.0
 WORD_PATTERN = re.compile(r"\w{2,}")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Annotated, Literal
 
-from hermes.ports.concierge import Food, MealItem
-from hermes.tools.concierge.services import Concierge, zone_named
+from hermes.packs.concierge.ports import Food, MealItem
+from hermes.packs.concierge.services import Concierge, zone_named
 from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 
-from hermes.ports.concierge import Food, GeoPoint, Nutrition, Product, Products, Venue, Venues
+from hermes.packs.concierge.hours import parse_hours
+from hermes.packs.concierge.ports import Food, GeoPoint, Nutrition, Product, Products, Venue, Venues
+from hermes.packs.concierge.words import CATEGORIES, CATEGORY_WORDS
 from hermes.ports.runtime import Transactions
-from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.place_words import CATEGORIES, CATEGORY_WORDS
 from hermes.tools.parameters import clean_text
 from hermes.tools.vocabulary import fold
 
@@ -57,7 +57,7 @@ def sample_foods() -> list[Food]:
 
 def read_sample(name: str) -> str:
     """Return the text of a file of the sample data."""
-    return (resources.files("hermes.tools.concierge.sample") / name).read_text(encoding="utf-8")
+    return (resources.files(__package__) / "sample" / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

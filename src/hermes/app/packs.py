@@ -1,0 +1,116 @@
+"""The packs of the settings, and what Hermes builds from them.
+
+A pack that was switched off leaves its tables. Hermes still counts and erases the rows of users in them, if it can find the pack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import structlog
+
+from hermes.app.home import StartRefused
+from hermes.backends.scripted.script import Script
+from hermes.config import Environment, Settings
+from hermes.packs import Pack, PackNotFound, PackServices, find_pack
+from hermes.ports.errors import StoreUnavailable
+from hermes.router.proactive import TakeDue
+from hermes.soul.prompt_layers import DEFAULT_ROLE
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.migrate import MigrationFolder, packs_in_database
+from hermes.stores.postgres.users import UserTable
+from hermes.tools.gate import Gate
+from hermes.tools.images import ImageIntent
+from hermes.tools.memory import memory_tools
+from hermes.tools.registry import Tool
+
+log = structlog.get_logger()
+
+DEVELOPMENT_PACKS = ("concierge",)
+"""The packs in development, if the settings name none."""
+
+
+def packs_from(settings: Settings) -> tuple[Pack, ...]:
+    """Return the packs that are switched on. Raises StartRefused for a pack that does not exist."""
+    try:
+        return tuple(find_pack(name) for name in pack_names(settings))
+    except PackNotFound as error:
+        raise StartRefused(f"packs.enabled: {error}") from None
+
+
+def pack_names(settings: Settings) -> tuple[str, ...]:
+    if settings.packs.enabled is not None:
+        return settings.packs.enabled
+    return DEVELOPMENT_PACKS if settings.environment is Environment.DEVELOPMENT else ()
+
+
+def script_from(packs: Sequence[Pack]) -> Script:
+    """Return the rules that answer without a model: those of the packs, and Hermes' own."""
+    return Script.default([(f"{pack.name}/{pack.script.name}", pack.script.read_text(encoding="utf-8")) for pack in packs if pack.script])
+
+
+def migration_folders(packs: Sequence[Pack]) -> list[MigrationFolder]:
+    return [MigrationFolder(pack.name, pack.migrations) for pack in packs if pack.migrations is not None]
+
+
+async def read_user_tables(settings: Settings, database: Database) -> list[UserTable]:
+    """Return the tables with rows of users: of the packs that are on, and of those that were on earlier."""
+    packs, earlier = packs_from(settings), []
+    async with database.begin() as tx:
+        names = await packs_in_database(connection_of(tx))
+    for name in names:
+        if name not in {pack.name for pack in packs}:
+            try:
+                earlier.append(find_pack(name))
+            except PackNotFound as error:
+                log.warning("pack_tables_without_pack", pack=name, reason=str(error))
+    return [table for pack in (*packs, *earlier) for table in pack.user_tables]
+
+
+@dataclass(frozen=True)
+class OpenPacks:
+    """The packs that are on, with the services that their parts are built with."""
+
+    packs: tuple[Pack, ...]
+    services: PackServices
+
+    @cached_property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of the packs, without those of the memory."""
+        return tuple(chain.from_iterable(pack.tools(self.services) for pack in self.packs))
+
+    def own_tools(self, keys: Sequence[str]) -> tuple[list[Tool], Gate]:
+        """Return all tools of Hermes itself and of the packs, in their fixed order, and the gate for them."""
+        common = memory_tools(self.services.notebook, keys)
+        own = [*self.tools, *common]
+        rules = [pack.gate for pack in self.packs if pack.gate is not None]
+        ungated = [tool.name for pack in self.packs if pack.gate is None for tool in pack.tools(self.services)]
+        return own, Gate(rules, frozenset(tool.name for tool in own), frozenset([*ungated, *(tool.name for tool in common)]))
+
+    @property
+    def image_intents(self) -> list[ImageIntent]:
+        return [intent for pack in self.packs for intent in pack.image_intents]
+
+    @property
+    def due_messages(self) -> list[TakeDue]:
+        return [take for pack in self.packs for take in pack.due_messages(self.services)]
+
+    async def load_samples(self) -> None:
+        """Fill the empty tables of the packs with their sample data. Goes on without it if the store is away."""
+        for pack in self.packs:
+            if pack.load_samples is not None:
+                try:
+                    await pack.load_samples(self.services)
+                except StoreUnavailable as error:
+                    log.warning("samples_not_loaded", pack=pack.name, reason=str(error))
+
+
+def role_from(packs: Sequence[Pack]) -> str:
+    return next((pack.role for pack in packs if pack.role), DEFAULT_ROLE)
+
+
+def wants_samples(settings: Settings) -> bool:
+    sample = settings.tools.sample
+    return settings.environment is Environment.DEVELOPMENT if sample is None else sample

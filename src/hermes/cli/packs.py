@@ -1,0 +1,53 @@
+"""The commands of the packs that are switched on, such as `hermes venues` of the concierge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from importlib.metadata import EntryPoint
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from hermes.app import Hermes, StartRefused
+from hermes.app.packs import packs_from
+from hermes.cli.errors import fail
+from hermes.cli.runtime import run, with_hermes
+from hermes.config import SettingsError, load
+from hermes.packs import GROUP, Pack, PackServices
+
+T = TypeVar("T")
+
+
+class CommandConsole:
+    """The port PackConsole."""
+
+    def run(self, config: Path | None, act: Callable[[PackServices], Coroutine[Any, Any, T]]) -> T:
+        def call(hermes: Hermes) -> Coroutine[Any, Any, T]:
+            return act(hermes.packs.services)
+
+        return run(with_hermes(config, call))
+
+    def fail(self, message: str) -> NoReturn:
+        fail(message)
+
+
+def add_pack_commands(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Add the commands of the packs to the command line: those of the settings that these arguments choose."""
+    known = {group.name for group in app.registered_groups}
+    for pack in packs_for(arguments):
+        for name, place in pack.commands.items():
+            if name not in known:
+                app.add_typer(EntryPoint(name, place, GROUP).load()(CommandConsole()), name=name)
+
+
+def packs_for(arguments: Sequence[str]) -> Sequence[Pack]:
+    """Return the packs that are on. With settings that are wrong there are none: the command itself says what is wrong with them."""
+    words = [part for word in arguments for part in word.split("=", 1)]
+    config = next((Path(after) for word, after in pairwise(words) if word == "--config"), None)
+    try:
+        return packs_from(load(os.environ, file=config))
+    except (SettingsError, StartRefused):
+        return ()

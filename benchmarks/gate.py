@@ -72,10 +72,8 @@ def print_schemas() -> None:
 @cache
 def set_tokens(name: str) -> int:
     """Tokens of a set as a vendor is sent it, at four characters each."""
-    schemas = []
-    for recipe in ALL_TOOLS:
-        if recipe.name in GATE.subsets[name]:
-            schemas.append(schema_of(recipe.name, recipe.description, recipe.schema))
+    chosen = [recipe for recipe in ALL_TOOLS if recipe.name in GATE.subsets[name]]
+    schemas = [schema_of(recipe.name, recipe.description, recipe.schema) for recipe in chosen]
     return round(len(json.dumps(schemas, separators=(",", ":"), ensure_ascii=False)) / CHARACTERS_PER_TOKEN) if schemas else 0
 
 

@@ -10,12 +10,13 @@ The map, in reading order: a room imports only rooms above it.
     router         how a message is taken in, its ten steps, and how the answer leaves
     soul           what Hermes knows about a user, and how it learns it
     gateway        every model call: who may call, which backend answers, what it costs
-    tools          what a model may do: registry, executor, gate, the concierge's tools, MCP servers
+    tools          what a model may do: registry, executor, gate, the memory's tools, images, MCP servers
     delivery       how an answer reaches its platform: tries, breaker, receipts, dead letters
     channels       each platform's format: WhatsApp, Telegram, Instagram
     backends       each model vendor's API, and models on this machine
     stores         the ports on PostgreSQL and Redis, and both servers as Python wheels
     testing        stores and a router in memory, for users' own tests
+    packs          everything about one trade in one folder that can be removed: the concierge
     ops            logs, metrics, alerts, the event loop's heartbeat
     config         settings, read once from hermes.toml and HERMES_* variables
     app            the composition root: which adapter implements which port

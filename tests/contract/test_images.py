@@ -7,6 +7,7 @@ import pytest
 from hermes.packs.concierge import Concierge
 from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
 from hermes.packs.concierge.data_files import load_samples
+from hermes.packs.concierge.gate import IMAGE_INTENTS
 from hermes.packs.concierge.records import (
     PostgresBookings,
     PostgresNutrition,
@@ -50,7 +51,13 @@ async def tools(database: Database, keyring: Keyring) -> Toolbox:
 
 
 def house(tools: Toolbox, user: User, *answers: Any) -> RouterHarness:
-    made = RouterHarness(models=Says([*answers]), souls=Knows(), tools=tools, images=MessageImages(web=OneAddress(), scan=scan), user=user)
+    made = RouterHarness(
+        models=Says([*answers]),
+        souls=Knows(),
+        tools=tools,
+        images=MessageImages(web=OneAddress(), scan=scan, intents=IMAGE_INTENTS),
+        user=user,
+    )
     made.credits.available[user.id] = 3
     return made
 

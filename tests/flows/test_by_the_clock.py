@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -23,6 +24,7 @@ from hermes.ops.metrics import Metrics
 from hermes.packs.concierge.catalogue import PostgresProducts
 from hermes.packs.concierge.ports import Product
 from hermes.packs.concierge.records import PostgresPriceWatchers, PostgresReminders
+from hermes.packs.concierge.reminders import take_price_drops, take_reminders
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.credits import BudgetUsage
 from hermes.ports.errors import StoreUnavailable
@@ -214,8 +216,7 @@ class House:
     def proactive(self) -> ProactiveMessenger:
         return ProactiveMessenger(
             transactions=self.database,
-            reminders=self.reminders,
-            watchers=self.watchers,
+            sources=[partial(take_reminders, self.reminders), partial(take_price_drops, self.watchers)],
             inbox=self.inbox,
             people=self.people,
             outbox=self.outbox,

@@ -32,6 +32,10 @@ DEVELOPMENT_PACKS = ("concierge",)
 """The packs in development, if the settings name none."""
 
 
+NO_PACK = "none"
+"""In place of a name: no pack. A variable cannot be an empty list, because an empty variable counts as not set."""
+
+
 def packs_from(settings: Settings) -> tuple[Pack, ...]:
     """Return the packs that are switched on. Raises StartRefused for a pack that does not exist."""
     try:
@@ -42,7 +46,7 @@ def packs_from(settings: Settings) -> tuple[Pack, ...]:
 
 def pack_names(settings: Settings) -> tuple[str, ...]:
     if settings.packs.enabled is not None:
-        return settings.packs.enabled
+        return tuple(name for name in settings.packs.enabled if name != NO_PACK)
     return DEVELOPMENT_PACKS if settings.environment is Environment.DEVELOPMENT else ()
 
 

@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import sys
-from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 
@@ -64,18 +63,27 @@ def build_app(arguments: list[str] | None = None) -> Any:
     base = importlib.import_module(BASE_MODULE)
     if arguments and arguments[0] == "--version":
         return base.app
-    known = [command for part in COMMAND_MODULES for command in part.commands]
+    known = {*base.COMMANDS, *(command for part in COMMAND_MODULES for command in part.commands)}
+    if typed not in known and typed in add_pack_commands(base.app, arguments or []):
+        return base.app
     for part in COMMAND_MODULES:
-        if typed in {*known, *base.COMMANDS} and typed not in part.commands:
+        if typed in known and typed not in part.commands:
             continue
         try:
             importlib.import_module(part.module)  # the module registers its commands
         except ModuleNotFoundError as error:
             importlib.import_module(MISSING_EXTRA_MODULE).register_missing(part.commands, part.extra, missing_package(error))
-    if typed not in {*known, *base.COMMANDS}:
-        with suppress(ModuleNotFoundError):  # a pack needs the extra `serve`; the commands above say so
-            importlib.import_module(PACKS_MODULE).add_pack_commands(base.app, arguments or [])
     return base.app
+
+
+def add_pack_commands(app: Any, arguments: list[str]) -> set[str]:
+    """Add the commands of the packs that are on; return their names. Without the extra `serve` there are none, as its own commands say."""
+    try:
+        names: set[str] = importlib.import_module(PACKS_MODULE).add_pack_commands(app, arguments)
+    except ModuleNotFoundError as error:
+        missing_package(error)
+        return set()
+    return names
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

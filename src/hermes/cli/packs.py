@@ -34,13 +34,12 @@ class CommandConsole:
         fail(message)
 
 
-def add_pack_commands(app: typer.Typer, arguments: Sequence[str]) -> None:
-    """Add the commands of the packs to the command line: those of the settings that these arguments choose."""
-    known = {group.name for group in app.registered_groups}
-    for pack in packs_for(arguments):
-        for name, place in pack.commands.items():
-            if name not in known:
-                app.add_typer(EntryPoint(name, place, GROUP).load()(CommandConsole()), name=name)
+def add_pack_commands(app: typer.Typer, arguments: Sequence[str]) -> set[str]:
+    """Add the commands of the packs to the command line, for the settings that these arguments choose; return their names."""
+    commands = {name: place for pack in packs_for(arguments) for name, place in pack.commands.items()}
+    for name in commands.keys() - {group.name for group in app.registered_groups}:
+        app.add_typer(EntryPoint(name, commands[name], GROUP).load()(CommandConsole()), name=name)
+    return set(commands)
 
 
 def packs_for(arguments: Sequence[str]) -> Sequence[Pack]:

@@ -300,8 +300,8 @@ class PackSettings:
 
     enabled: tuple[str, ...] | None = None
     """The packs that are on: by name (`concierge`, or the name of an installed pack), or as `module:attribute`. Left out: in development
-    `concierge`, so that the first message can be answered with tools; in production none, so that the operator chooses. A pack that is
-    switched off leaves its tables as they are."""
+    `concierge`, so that the first message can be answered with tools; in production none, so that the operator chooses. `none` in place of
+    a name switches all packs off. A pack that is switched off leaves its tables as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from aiohttp import web
 from hermes.backends.anthropic.request import encode as encode_for_anthropic
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.backends.openai_compatible.request import encode as encode_for_openai
+from hermes.packs.concierge.gate import IMAGE_INTENTS
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.sessions import RecentHistory, Session
@@ -55,7 +56,7 @@ async def server() -> AsyncIterator[int]:
 @pytest.fixture
 async def images(server: int) -> AsyncIterator[MessageImages]:
     fetcher = PublicImageFetcher(max_bytes=LIMIT, local_port=server)
-    yield MessageImages(web=fetcher, scan=scan, max_bytes=LIMIT)
+    yield MessageImages(web=fetcher, scan=scan, intents=IMAGE_INTENTS, max_bytes=LIMIT)
     await fetcher.aclose()
 
 

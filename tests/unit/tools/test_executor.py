@@ -85,7 +85,7 @@ def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryT
     effects = effects or MemoryTransactions()
     return Toolbox(
         own=[recipe.of(shop) for recipe in RECIPES],
-        gate_=Gate({"none": frozenset(), "full": frozenset({"look", "put"})}),
+        gate_=Gate((), frozenset({"look", "put"})),
         transactions=effects,
         outcomes=MemoryOutcomes(effects),
         offers=MemoryOffers(effects),

@@ -17,7 +17,7 @@ import pytest
 
 from hermes.app.packs import migration_folders, script_from
 from hermes.backends import ScriptedBackend
-from hermes.config import PackSettings
+from hermes.config import PackSettings, Secret
 from hermes.packs import Pack, PackNotFound, find_pack
 from hermes.packs.concierge import PACK as CONCIERGE
 from hermes.ports.backends import ModelRequest
@@ -26,6 +26,7 @@ from hermes.soul.extract_answer import extraction_prompt
 from hermes.soul.my_data import forget_user
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.migrate import SPLIT_DIGEST, SPLIT_MIGRATION, SPLIT_PARTS, migrate, own_migrations
+from hermes.stores.seal import new_master_key
 from hermes.tools.images import open_note
 from tests.fakes.weather_pack import PACK as WEATHER
 from tests.flows.service import running
@@ -138,11 +139,12 @@ async def test_another_pack_says_in_prompts_what_the_agent_is_and_which_keys_the
 
 
 async def test_rows_of_a_pack_that_was_switched_off_are_still_erased(database_url: str, redis_url: str) -> None:
-    async with running(database_url, redis_url, echoes=False) as service:
+    keys = {"master_keys": (Secret(new_master_key()),)}
+    async with running(database_url, redis_url, echoes=False, more=keys) as service:
         guest = Guest(service, await service.key())
         await guest.say("remind me tomorrow at 9 to call mum")
         assert await ask(service, "select count(*) from reminders") == [(1,)]
-    async with running(database_url, redis_url, echoes=False, more=packs()) as service:
+    async with running(database_url, redis_url, echoes=False, more={**keys, **packs()}) as service:
         [[user_id]] = await ask(service, "select distinct user_id from inbox")
         await forget_user(user_id, service.hermes.my_data)
         assert await ask(service, "select count(*) from reminders") == [(0,)]

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.packs.concierge import Concierge
+from hermes.packs.concierge import PACK, Concierge
 from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
 from hermes.packs.concierge.data_files import SampleCounts, load_samples, sample_products, sample_venues
 from hermes.packs.concierge.ports import BookingState, GeoPoint, MealItem, OrderKind, Product, Venue, VenueQuery
@@ -321,7 +321,7 @@ async def test_words_are_sealed_and_gone_with_the_user(house: House) -> None:
         assert "secret" not in text
         assert "Fried" not in text
     async with house.database.begin() as tx:
-        await PostgresUsers(house.keyring).forget(tx, house.user.user_id)
+        await PostgresUsers(house.keyring, PACK.user_tables).forget(tx, house.user.user_id)
     for table in ("bookings", "reminders", "orders", "tool_effects", "tool_offers", "meals"):
         assert await house.rows(f"table {table}") == []
     async with house.database.begin() as tx:

@@ -95,7 +95,9 @@ def batch_command(
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TOOLSET", help="concierge, mcp, mcp:SERVER, or Python: module or module:name; repeatable.", rich_help_panel=TOOLS
+            metavar="TOOLSET",
+            help="A pack, mcp, mcp:SERVER, or Python: module or module:name; repeatable.",
+            rich_help_panel=TOOLS,
         ),
     ] = None,
     distribution: Annotated[

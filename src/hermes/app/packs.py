@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
 
 import structlog
 
@@ -73,25 +71,21 @@ async def read_user_tables(settings: Settings, database: Database) -> list[UserT
     return [table for pack in (*packs, *earlier) for table in pack.user_tables]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenPacks:
     """The packs that are on, with the services that their parts are built with."""
 
     packs: tuple[Pack, ...]
     services: PackServices
 
-    @cached_property
-    def tools(self) -> tuple[Tool, ...]:
-        """The tools of the packs, without those of the memory."""
-        return tuple(chain.from_iterable(pack.tools(self.services) for pack in self.packs))
-
     def own_tools(self, keys: Sequence[str]) -> tuple[list[Tool], Gate]:
-        """Return all tools of Hermes itself and of the packs, in their fixed order, and the gate for them."""
-        common = memory_tools(self.services.notebook, keys)
-        own = [*self.tools, *common]
-        rules = [pack.gate for pack in self.packs if pack.gate is not None]
-        ungated = [tool.name for pack in self.packs if pack.gate is None for tool in pack.tools(self.services)]
-        return own, Gate(rules, frozenset(tool.name for tool in own), frozenset([*ungated, *(tool.name for tool in common)]))
+        """Return the tools of the packs and of the memory, in their fixed order, and the gate for them. `keys` are the memory keys."""
+        memory = memory_tools(self.services.notebook, keys)
+        by_pack = [(pack.gate, pack.tools(self.services)) for pack in self.packs]
+        own = [*(tool for _, tools in by_pack for tool in tools), *memory]
+        ungated = [*memory, *(tool for gate, tools in by_pack if gate is None for tool in tools)]
+        rules = [gate for gate, _ in by_pack if gate is not None]
+        return own, Gate(rules, frozenset(tool.name for tool in own), frozenset(tool.name for tool in ungated))
 
     @property
     def image_intents(self) -> list[ImageIntent]:

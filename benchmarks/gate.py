@@ -15,11 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hermes.tools.concierge import PACK
-from hermes.tools.gate.gate import SUBSETS, Gate
-from hermes.tools.parameters import Parameters
-from hermes.tools.registry import CODE_PARAMETER, ToolEffect, schema_of
+from hermes.packs.concierge import PACK, TOOLS
+from hermes.tools.gate import Gate
+from hermes.tools.memory import forget_memory, recall_memory, save_preference
+from hermes.tools.registry import schema_of
 
+ALL_TOOLS = (*TOOLS, save_preference, recall_memory, forget_memory)
+GATE = Gate(
+    [PACK.gate] if PACK.gate else [], frozenset(recipe.name for recipe in ALL_TOOLS), frozenset(recipe.name for recipe in ALL_TOOLS[-3:])
+)
 SEED = 6
 CHARACTERS_PER_TOKEN = 4
 FOUNDING_SAVING = 2_100
@@ -60,19 +64,16 @@ def main() -> int:
 
 def print_schemas() -> None:
     print("| set | tools | tokens of its schemas |\n|---|---|---|")
-    for name in SUBSETS:
-        print(f"| {name} | {len(SUBSETS[name])} | {set_tokens(name):,} |")
+    for name in GATE.subsets:
+        print(f"| {name} | {len(GATE.subsets[name])} | {set_tokens(name):,} |")
     print(f"\nSmall talk is spared {set_tokens('full'):,} tokens; the founding document says about {FOUNDING_SAVING:,}.\n")
 
 
 @cache
 def set_tokens(name: str) -> int:
     """Tokens of a set as a vendor is sent it, at four characters each."""
-    schemas = []
-    for recipe in PACK:
-        if recipe.name in SUBSETS[name]:
-            parameters = Parameters((*recipe.parameters.each, CODE_PARAMETER)) if recipe.effect is ToolEffect.SPENDS else recipe.parameters
-            schemas.append(schema_of(recipe.name, recipe.description, parameters.schema))
+    chosen = [recipe for recipe in ALL_TOOLS if recipe.name in GATE.subsets[name]]
+    schemas = [schema_of(recipe.name, recipe.description, recipe.schema) for recipe in chosen]
     return round(len(json.dumps(schemas, separators=(",", ":"), ensure_ascii=False)) / CHARACTERS_PER_TOKEN) if schemas else 0
 
 
@@ -94,17 +95,17 @@ def print_half(name: str, rows: Sequence[Row]) -> bool:
 
 def print_choices(rows: Sequence[Row]) -> None:
     families = sorted({row["family"] for row in rows})
-    print("| family | " + " | ".join(SUBSETS) + " | mean tokens of schemas |\n|---|" + "---|" * (len(SUBSETS) + 1))
+    print("| family | " + " | ".join(GATE.subsets) + " | mean tokens of schemas |\n|---|" + "---|" * (len(GATE.subsets) + 1))
     for family in families:
         chosen = [choose(row) for row in rows if row["family"] == family]
-        counts = " | ".join(str(chosen.count(name)) for name in SUBSETS)
+        counts = " | ".join(str(chosen.count(name)) for name in GATE.subsets)
         print(f"| {family} | {counts} | {sum(map(set_tokens, chosen)) / len(chosen):,.0f} |")
     print()
 
 
 def print_money(rows: Sequence[Row]) -> None:
     """Sessions of ten messages drawn from the rows, each within the life of the cache, or none: what the prompt's prefix costs."""
-    gate, draw = Gate(), random.Random(SEED)
+    gate, draw = GATE, random.Random(SEED)
     groups = {
         "all rows": [row["text"] for row in rows],
         "venues, bookings, small talk": [row["text"] for row in rows if row["family"] in {"smalltalk", "venue_search", "venue_booking"}],
@@ -163,11 +164,11 @@ def print_misses(rows: Sequence[Row]) -> None:
 
 
 def keeps(row: Row) -> bool:
-    return SUBSETS[choose(row)] >= NEEDS[row["family"]]
+    return GATE.subsets[choose(row)] >= NEEDS[row["family"]]
 
 
 def choose(row: Row) -> str:
-    return Gate().choose(row["text"], language=row["lang"], warm=None, has_tool_history=False)
+    return GATE.choose(row["text"], language=row["lang"], warm=None, has_tool_history=False)
 
 
 def pick(gate: Gate, text: str, warm: str | None) -> str:

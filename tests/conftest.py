@@ -12,6 +12,9 @@ import psycopg
 import pytest
 import redis
 
+from hermes.app.packs import migration_folders
+from hermes.packs.concierge import PACK
+from hermes.soul.fact_keys import use_pack_keys
 from hermes.stores import embedded
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.migrate import migrate
@@ -21,6 +24,12 @@ numbers = itertools.count(1)
 
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # a private folder is made in it
 MIN_MEMORY_BYTES = 4 * 2**30
+
+
+@pytest.fixture(autouse=True)
+def concierge_keys() -> None:
+    """The memory keys of the concierge, for tests that open no Hermes: a Hermes that opens sets its own."""
+    use_pack_keys(PACK.fact_keys)
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +42,10 @@ def servers() -> Iterator[embedded.StoreUrls]:
 
 @pytest.fixture(scope="session")
 def template(servers: embedded.StoreUrls) -> str:
-    """The name of a migrated database, to copy from."""
+    """The name of a migrated database with the tables of the concierge, to copy from."""
     with psycopg.connect(servers.database_url, autocommit=True) as connection:
         connection.execute("create database hermes_template")
-    asyncio.run(migrate(named(servers.database_url, "hermes_template")))
+    asyncio.run(migrate(named(servers.database_url, "hermes_template"), migration_folders([PACK])))
     return "hermes_template"
 
 

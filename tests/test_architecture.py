@@ -28,6 +28,7 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("soul", "gateway", "tools", "delivery"),
     ("testing",),  # what the fakes beside the channels are built on
     ("channels", "backends", "stores"),
+    ("packs",),
     ("ops",),
     ("console",),
     ("config",),
@@ -115,7 +116,8 @@ def more_than_the_library_at_the_door(sources: Sources) -> list[str]:
 
 
 def adapters_outside_the_composition_root(sources: Sources) -> list[str]:
-    """app.py alone knows which adapter stands behind a port; everybody else knows the port."""
+    """app.py alone knows which adapter stands behind a port; everybody else knows the port. A pack holds its own adapters, and so builds on
+    those of the stores."""
     return [
         f"{found.where}: {room_of(found.importer)} imports the adapter {found.target}"
         for found in imports(sources)
@@ -123,6 +125,18 @@ def adapters_outside_the_composition_root(sources: Sources) -> list[str]:
         and room_of(found.target) in ADAPTERS
         and room_of(found.importer) not in {"app", room_of(found.target)}
         and found.target != FAKES
+        and not (room_of(found.importer) == "packs" and room_of(found.target) == "stores")
+    ]
+
+
+def certain_packs_outside_their_folder(sources: Sources) -> list[str]:
+    """A pack can be removed: no module outside its folder imports it. hermes.packs finds packs by their names."""
+    return [
+        f"{found.where}: imports {found.target}"
+        for found in imports(sources)
+        if is_within(found.target, "hermes.packs")
+        and found.target != "hermes.packs"
+        and not is_within(found.importer, ".".join(found.target.split(".")[:3]))
     ]
 
 
@@ -293,6 +307,10 @@ def test_the_fakes_use_nothing_of_what_they_check(hermes: Sources) -> None:
     assert fakes_that_use_what_they_check(hermes) == []
 
 
+def test_no_module_outside_a_pack_imports_it(hermes: Sources) -> None:
+    assert certain_packs_outside_their_folder(hermes) == []
+
+
 def test_no_import_hides_in_a_function(hermes: Sources) -> None:
     assert hidden_imports(hermes) == []
 
@@ -414,6 +432,20 @@ def test_finds_fakes_that_use_what_they_check() -> None:
         "hermes/channels/fakes.py:2: a fake imports hermes.channels.telegram.channel",
         "hermes/channels/meta_fake.py:2: a fake imports hermes.channels.meta",
         "hermes/channels/telegram/fake/people.py:2: a fake imports hermes.turn",
+    ]
+
+
+def test_finds_imports_of_a_certain_pack() -> None:
+    bad = {
+        "hermes/packs/__init__.py": "from hermes.ports import tools",
+        "hermes/packs/taxi/__init__.py": "from hermes.packs import Pack\nfrom hermes.packs.taxi.tools import ride",
+        "hermes/packs/taxi/tools.py": "from hermes.packs.hotel import room",
+        "hermes/packs/hotel.py": "",
+        "hermes/app.py": "from hermes.packs import find_pack\nfrom hermes.packs import taxi",
+    }
+    assert certain_packs_outside_their_folder(bad) == [
+        "hermes/app.py:2: imports hermes.packs.taxi",
+        "hermes/packs/taxi/tools.py:1: imports hermes.packs.hotel",
     ]
 
 

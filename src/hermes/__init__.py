@@ -12,12 +12,13 @@ The map, in reading order: a room imports only rooms above it.
     router         how a message is taken in, its ten steps, and how the answer leaves
     soul           what Hermes knows about a user, and how it learns it
     gateway        every model call: who may call, which backend answers, what it costs
-    tools          what a model may do: registry, executor, gate, the concierge's tools, MCP servers
+    tools          what a model may do: registry, executor, gate, the memory's tools, images, MCP servers
     delivery       how an answer reaches its platform: tries, breaker, receipts, dead letters
     testing        for users' own tests: stores and a router in memory, a scripted model, what fake platforms share
     channels       each platform's format: WhatsApp, Telegram, Instagram; each with a strict fake of the platform
     backends       each model vendor's API, and models on this machine
     stores         the ports on PostgreSQL and Redis, and both servers as Python wheels
+    packs          everything about one trade in one folder that can be removed: the concierge
     ops            logs, metrics, alerts, the event loop's heartbeat
     config         settings, read once from hermes.toml and HERMES_* variables
     app            the composition root: which adapter implements which port

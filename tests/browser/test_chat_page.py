@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from hermes.packs.concierge import concierge_on
 from hermes.stores.postgres.database import connection_of
 from tests.browser.browser import Page, installed, started, tab
 from tests.flows.service import Service, running
@@ -251,7 +252,7 @@ async def test_a_reminder_appears_by_itself_once_and_is_still_there_after_a_relo
     await until_said(page, "one", "one")
     async with service.database.begin() as tx:
         [(user_id, turn_id)] = await (await connection_of(tx).execute("select user_id, turn_id from inbox")).fetchall()
-        await service.hermes.adapters.reminders.add(tx, user_id, turn_id, datetime.now(UTC), "water the plants")
+        await concierge_on(service.hermes.packs.services).reminders.add(tx, user_id, turn_id, datetime.now(UTC), "water the plants")
     await service.hermes.background_jobs.proactive.remind(datetime.now(UTC))
     await page.see("askForNews()")
     await page.until(f"{SAID}.length === 3")

@@ -10,28 +10,28 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import BookingState, GeoPoint, MealItem, OrderKind, Product, Venue, VenueQuery
-from hermes.ports.errors import NotFound
-from hermes.ports.runtime import Transactions
-from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
-from hermes.ports.users import User, UserState
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
+from hermes.packs.concierge import PACK, Concierge
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import SampleCounts, load_samples, sample_products, sample_venues
+from hermes.packs.concierge.ports import BookingState, GeoPoint, MealItem, OrderKind, Product, Venue, VenueQuery
+from hermes.packs.concierge.records import (
     PostgresBookings,
     PostgresNutrition,
     PostgresOrders,
     PostgresPriceWatchers,
     PostgresReminders,
 )
+from hermes.ports.errors import NotFound
+from hermes.ports.runtime import Transactions
+from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.data_files import SampleCounts, load_samples, sample_products, sample_venues
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
 from hermes.turn import Platform
+from tests.fakes.concierge import all_tools, concierge_gate
 from tests.unit.tools.people import NOON, MemoryNotebook, MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
 
@@ -69,8 +69,8 @@ async def house(database: Database, keyring: Keyring, user: User) -> House:
     )
     await load_samples(database, concierge.venues, concierge.products, concierge.nutrition)
     tools = Toolbox(
-        own=concierge_tools(concierge),
-        gate_=Gate(),
+        own=all_tools(concierge),
+        gate_=concierge_gate(),
         transactions=database,
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
@@ -321,7 +321,7 @@ async def test_words_are_sealed_and_gone_with_the_user(house: House) -> None:
         assert "secret" not in text
         assert "Fried" not in text
     async with house.database.begin() as tx:
-        await PostgresUsers(house.keyring).forget(tx, house.user.user_id)
+        await PostgresUsers(house.keyring, PACK.user_tables).forget(tx, house.user.user_id)
     for table in ("bookings", "reminders", "orders", "tool_effects", "tool_offers", "meals"):
         assert await house.rows(f"table {table}") == []
     async with house.database.begin() as tx:

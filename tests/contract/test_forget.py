@@ -8,19 +8,21 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import MealItem, OrderKind
-from hermes.ports.errors import ClaimLost
-from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
-from hermes.ports.tools import PendingOffer
-from hermes.ports.users import UserChannel, UserDataCounts, UserState
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
+from hermes.packs.concierge import PACK
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import sample_products, sample_venues
+from hermes.packs.concierge.ports import MealItem, OrderKind
+from hermes.packs.concierge.records import (
     PostgresBookings,
     PostgresNutrition,
     PostgresOrders,
     PostgresPriceWatchers,
     PostgresReminders,
 )
+from hermes.ports.errors import ClaimLost
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
+from hermes.ports.tools import PendingOffer
+from hermes.ports.users import UserChannel, UserDataCounts, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
@@ -30,7 +32,6 @@ from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.tools.concierge.data_files import sample_products, sample_venues
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
 from tests.unit.tools.people import somebody
@@ -49,6 +50,8 @@ STAYS: Mapping[str, str] = {
     "sessions": "sealed, and the key is gone: a tombstone",
 }
 """Tables that may still name a forgotten user's id, each with the reason."""
+NO_RECORDS = {table.name: 0 for table in PACK.user_tables}
+NOTHING = UserDataCounts(records=NO_RECORDS)
 
 
 @pytest.fixture
@@ -124,8 +127,8 @@ async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_
     before = await rows_of(database, alice)
     assert [table for table, count in before.items() if not count] == [], "a table that no test fills proves nothing"
     async with database.begin() as tx:
-        await PostgresUsers(keyring).forget(tx, alice)
-        await PostgresUsers(keyring).forget(tx, alice)
+        await PostgresUsers(keyring, PACK.user_tables).forget(tx, alice)
+        await PostgresUsers(keyring, PACK.user_tables).forget(tx, alice)
     after = await rows_of(database, alice)
     assert sorted(table for table, count in after.items() if count) == sorted(STAYS)
     assert {table: count for table, count in after.items() if count} == {table: before[table] for table in STAYS}
@@ -137,16 +140,18 @@ async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_
 
 @pytest.mark.usefixtures("shop")
 async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> None:
-    alice, people = await live(database, keyring, "alice"), PostgresUsers(keyring)
+    alice, people = await live(database, keyring, "alice"), PostgresUsers(keyring, PACK.user_tables)
     await live(database, keyring, "ben")
     async with database.begin() as tx:
         kept = await people.count_data(tx, alice)
-    assert kept == UserDataCounts(facts=2, conversations=1, messages=1, bookings=1, reminders=1, price_watchers=1, meals=1, orders=1)
+    assert kept == UserDataCounts(
+        facts=2, conversations=1, messages=1, records={"bookings": 1, "reminders": 1, "price_watchers": 1, "meals": 1, "orders": 1}
+    )
 
 
 async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(database: Database, keyring: Keyring) -> None:
     """Both take the channel before its user. The other way round, one of them would be the victim of a deadlock."""
-    people, claim = PostgresUsers(keyring), await new_claim(database, keyring, channel="alice")
+    people, claim = PostgresUsers(keyring, PACK.user_tables), await new_claim(database, keyring, channel="alice")
 
     async def delete() -> None:
         async with database.begin() as tx:
@@ -172,13 +177,17 @@ async def waits_for_a_lock(database: Database) -> bool:
 
 
 async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Database, keyring: Keyring) -> None:
-    people, channel = PostgresUsers(keyring), UserChannel("shop", Platform.REST, "alice")
+    people, channel = PostgresUsers(keyring, PACK.user_tables), UserChannel("shop", Platform.REST, "alice")
     claim = await new_claim(database, keyring, channel="alice")
     async with database.begin() as tx:
         await people.forget(tx, claim.user_id)
         assert await people.find(tx, channel) is None
         newcomer, is_new = await people.find_or_create(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
-        assert (is_new, newcomer.id == claim.user_id, await people.count_data(tx, newcomer.id)) == (True, False, UserDataCounts())
+        assert (is_new, newcomer.id == claim.user_id, await people.count_data(tx, newcomer.id)) == (
+            True,
+            False,
+            NOTHING,
+        )
 
 
 @pytest.mark.parametrize("account", [None, "shop"])
@@ -186,7 +195,7 @@ async def test_whoever_works_on_a_turn_of_somebody_who_is_held_cannot_end_it(
     database: Database, keyring: Keyring, account: str | None
 ) -> None:
     claim, other = await new_claim(database, keyring, channel="alice"), await new_claim(database, keyring, channel="ben")
-    people, inbox = PostgresUsers(keyring), PostgresInbox(keyring)
+    people, inbox = PostgresUsers(keyring, PACK.user_tables), PostgresInbox(keyring)
     async with database.begin() as tx:
         await people.hold(tx, claim.user_id, account="elsewhere")
         await inbox.hold(tx, claim)
@@ -219,7 +228,7 @@ LEFT = frozenset(
 @pytest.mark.usefixtures("shop")
 async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_that_account(database: Database, keyring: Keyring) -> None:
     alice, ben = await live(database, keyring, "alice"), await live(database, keyring, "ben")
-    people, elsewhere = PostgresUsers(keyring), UserChannel("other", Platform.REST, "alice")
+    people, elsewhere = PostgresUsers(keyring, PACK.user_tables), UserChannel("other", Platform.REST, "alice")
     async with database.begin() as tx:
         await people.link(tx, alice, elsewhere)
         [[turn_id]] = await (await connection_of(tx).execute("select turn_id from inbox where user_id = %s", [alice])).fetchall()
@@ -229,9 +238,9 @@ async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_tha
         assert await memories.learnt_in(tx, alice, "shop") == {fact.id}
         await connection_of(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
         assert await people.count_data(tx, alice, account="shop") == UserDataCounts(
-            facts=1, conversations=1, messages=1, reminders=1, price_watchers=1
+            facts=1, conversations=1, messages=1, records={**NO_RECORDS, "reminders": 1, "price_watchers": 1}
         )
-        assert await people.count_data(tx, alice, account="other") == UserDataCounts()
+        assert await people.count_data(tx, alice, account="other") == NOTHING
     before, bens = await rows_of(database, alice), await rows_of(database, ben)
     async with database.begin() as tx:
         await people.forget_in_account(tx, alice, "shop")

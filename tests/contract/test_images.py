@@ -4,27 +4,28 @@ from typing import Any, cast
 
 import pytest
 
-from hermes.ports.tools import ToolCall
-from hermes.ports.users import User
-from hermes.router.pipeline import handle_message
-from hermes.soul.sanitize import scan
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import load_samples
+from hermes.packs.concierge.gate import IMAGE_INTENTS
+from hermes.packs.concierge.records import (
     PostgresBookings,
     PostgresNutrition,
     PostgresOrders,
     PostgresPriceWatchers,
     PostgresReminders,
 )
+from hermes.packs.concierge.services import Concierge
+from hermes.ports.tools import ToolCall
+from hermes.ports.users import User
+from hermes.router.pipeline import handle_message
+from hermes.soul.sanitize import scan
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.testing import RouterHarness, ScriptedModel, call_tool
-from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
+from tests.fakes.concierge import all_tools, concierge_gate
 from tests.unit.tools.images.model import OneAddress
 from tests.unit.tools.people import MemoryNotebook, somebody
 
@@ -46,11 +47,12 @@ async def tools(database: Database, keyring: Keyring) -> Toolbox:
     )
     await load_samples(database, concierge.venues, concierge.products, concierge.nutrition)
     outcomes, offers = PostgresEffectRecords(keyring), PostgresOffers(keyring)
-    return Toolbox(own=concierge_tools(concierge), gate_=Gate(), transactions=database, outcomes=outcomes, offers=offers, scan=scan)
+    return Toolbox(own=all_tools(concierge), gate_=concierge_gate(), transactions=database, outcomes=outcomes, offers=offers, scan=scan)
 
 
 def house(tools: Toolbox, user: User, *answers: Any) -> RouterHarness:
-    made = RouterHarness(models=ScriptedModel([*answers]), tools=tools, images=MessageImages(web=OneAddress(), scan=scan), user=user)
+    images = MessageImages(web=OneAddress(), scan=scan, intents=IMAGE_INTENTS)
+    made = RouterHarness(models=ScriptedModel([*answers]), tools=tools, images=images, user=user)
     made.credits.available[user.id] = 3
     return made
 

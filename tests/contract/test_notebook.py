@@ -10,6 +10,16 @@ from uuid import UUID
 
 import pytest
 
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import sample_venues
+from hermes.packs.concierge.records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
+from hermes.packs.concierge.services import Concierge
 from hermes.ports.memories import Fact, FactOrigin
 from hermes.ports.sessions import RecentHistory, Session
 from hermes.ports.tools import ToolCall, ToolUser
@@ -24,24 +34,14 @@ from hermes.soul.sanitize import sanitize_memory_value
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
-    PostgresBookings,
-    PostgresNutrition,
-    PostgresOrders,
-    PostgresPriceWatchers,
-    PostgresReminders,
-)
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.data_files import sample_venues
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
+from tests.fakes.concierge import all_tools, concierge_gate
 from tests.unit.tools.people import later, somebody
 
 
@@ -109,8 +109,8 @@ class House:
             notebook=self.notebook,
         )
         return Toolbox(
-            own=concierge_tools(concierge),
-            gate_=Gate(),
+            own=all_tools(concierge),
+            gate_=concierge_gate(),
             transactions=self.database,
             outcomes=PostgresEffectRecords(self.keyring),
             offers=PostgresOffers(self.keyring),

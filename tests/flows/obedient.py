@@ -6,10 +6,10 @@ from typing import Any
 
 from hermes.ports.backends import ModelRequest
 from hermes.ports.models import Answer, Caller
-from hermes.tools.concierge import PACK
+from tests.fakes.concierge import ALL_TOOLS
 from tests.flows.echo import said
 
-TOOLS = tuple(recipe.name for recipe in PACK)
+TOOLS = tuple(recipe.name for recipe in ALL_TOOLS)
 MOST_CALLS = 12
 """More of them in one answer are not run."""
 

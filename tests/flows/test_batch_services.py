@@ -20,7 +20,6 @@ from hermes.app.batch_model import (
     open_batch_services,
     open_model,
 )
-from hermes.app.stores import StartRefused
 from hermes.app.toolsets import open_toolsets
 from hermes.config import (
     BackendKind,
@@ -36,7 +35,7 @@ from hermes.config import (
 )
 from hermes.ports.backends import BadRequest, ContextTooLong, Overloaded, RateLimited, Unauthorized
 from hermes.ports.credits import CallsPaused, PauseReason
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import StartRefused, StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import connection_of
 from hermes.trajectories.batch.tools import RolloutContext, ToolOutcome, open_rollout_tools

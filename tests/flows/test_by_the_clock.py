@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -20,8 +21,11 @@ from redis.asyncio import Redis
 
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.ops.metrics import LogAlerts, Metrics
+from hermes.packs.concierge.catalogue import PostgresProducts
+from hermes.packs.concierge.ports import Product
+from hermes.packs.concierge.records import PostgresPriceWatchers, PostgresReminders
+from hermes.packs.concierge.reminders import take_price_drops, take_reminders
 from hermes.ports.backends import ModelRequest
-from hermes.ports.concierge import Product
 from hermes.ports.credits import BudgetUsage
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
@@ -43,8 +47,6 @@ from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts
-from hermes.stores.postgres.concierge_records import PostgresPriceWatchers, PostgresReminders
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -195,8 +197,7 @@ class House:
     def proactive(self) -> ProactiveMessenger:
         return ProactiveMessenger(
             transactions=self.database,
-            reminders=self.reminders,
-            watchers=self.watchers,
+            sources=[partial(take_reminders, self.reminders), partial(take_price_drops, self.watchers)],
             inbox=self.inbox,
             people=self.people,
             outbox=self.outbox,

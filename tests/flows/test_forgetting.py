@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.app import Hermes, open_hermes
-from hermes.backends import Script, ScriptedBackend
+from hermes.backends import ScriptedBackend
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings
 from hermes.ports.backends import ModelRequest
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactOrigin
@@ -28,6 +28,7 @@ from hermes.soul.forgetting import ForgetRequest
 from hermes.soul.supersede import LearnedFact
 from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.fakes.concierge import concierge_script
 from tests.flows.echo import own_words, said
 
 
@@ -216,7 +217,7 @@ class Scripted:
     """The port Models, with the concierge that ships behind it; it keeps what it was asked first in each turn."""
 
     prompts: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
-    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.default()))
+    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(concierge_script()))
 
     async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         if ask.messages[-1]["role"] == "user":

@@ -12,6 +12,7 @@ import pytest
 
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.config import InboxSettings
+from hermes.packs.concierge import concierge_on
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
@@ -69,8 +70,9 @@ class Room:
         async with self.service.database.begin() as tx:
             dreams = [Dream(kind=DreamKind.INSIGHT, text="is going through a divorce")]
             await hermes.adapters.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
-            [venue, *_] = await hermes.adapters.venues.find_by_name(tx, "Salt & Ember")
-            await hermes.adapters.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
+            concierge = concierge_on(hermes.packs.services)
+            [venue, *_] = await concierge.venues.find_by_name(tx, "Salt & Ember")
+            await concierge.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
         await hermes.user_memory.souls.invalidate(user_id)
         return UUID(str(user_id))
 
@@ -315,7 +317,7 @@ async def test_what_a_person_waits_for_is_never_said_to_a_room(model: Obedient, 
         room = await on_telegram(service, platforms, model)
         await room.ada("hello")
         [[turn_id, user_id]] = await room.ask("select turn_id, user_id from inbox")
-        reminders, now = service.hermes.adapters.reminders, datetime.now(UTC)
+        reminders, now = concierge_on(service.hermes.packs.services).reminders, datetime.now(UTC)
 
         async def remind(text: str) -> None:
             async with service.database.begin() as tx:  # as one that was set in the group by a version that still offered it

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.config import CreditSettings, LinkSettings, LlmSettings
+from hermes.packs.concierge import concierge_on
 from hermes.ports.credits import Balance
 from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
@@ -190,7 +191,7 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     [[user_id]] = await ask(service, "select distinct user_id from inbox")
     now = datetime.now(UTC)
     async with service.database.begin() as tx:
-        await service.hermes.adapters.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
+        await concierge_on(service.hermes.packs.services).reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
     assert await service.hermes.background_jobs.proactive.remind(now) == 1
     assert await service.hermes.background_jobs.proactive.remind(now) == 0
     [news] = (await service.get("/v1/news?user=ada", headers)).body["news"]

@@ -9,9 +9,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hermes.backends import Script, ScriptedBackend
+from hermes.backends import ScriptedBackend
+from hermes.packs.concierge import Concierge
+from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
+from hermes.packs.concierge.data_files import load_samples
+from hermes.packs.concierge.ports import Booking
+from hermes.packs.concierge.records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
 from hermes.ports.backends import ModelRequest
-from hermes.ports.concierge import Booking
 from hermes.ports.memories import Soul
 from hermes.ports.models import Answer, Caller
 from hermes.ports.tools import ErasedFacts, ImagePrompt, PreferenceChange, ToolUser
@@ -20,25 +30,15 @@ from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.soul.prompt_layers import SoulBase, message_note
 from hermes.soul.sanitize import scan
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
-    PostgresBookings,
-    PostgresNutrition,
-    PostgresOrders,
-    PostgresPriceWatchers,
-    PostgresReminders,
-)
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.testing.memory import RouterHarness
-from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
 from hermes.turn import Platform
+from tests.fakes.concierge import all_tools, concierge_gate, concierge_script
 
 BALI = "Asia/Makassar"
 
@@ -47,7 +47,7 @@ BALI = "Asia/Makassar"
 class Scripted:
     """The port Models, with the concierge that ships behind it."""
 
-    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.default()))
+    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(concierge_script()))
 
     async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         completion = await self.backend.complete(ask, "scripted", timeout_s=5)
@@ -133,8 +133,8 @@ async def visit(database: Database) -> Visit:
     )
     await load_samples(database, concierge.venues, concierge.products, concierge.nutrition)
     tools = Toolbox(
-        own=concierge_tools(concierge),
-        gate_=Gate(),
+        own=all_tools(concierge),
+        gate_=concierge_gate(),
         transactions=database,
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),

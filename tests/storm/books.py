@@ -57,7 +57,7 @@ def beginnings(*kinds: ReplyKind) -> tuple[str, ...]:
 
 
 RAW_WORDS, POOR_WORDS = beginnings(ReplyKind.TOOL_DISCLAIMER), beginnings(ReplyKind.UPGRADE)
-OWN_WORDS = beginnings(*(set(ReplyKind) - {ReplyKind.TOOL_DISCLAIMER, ReplyKind.REMINDER, ReplyKind.PRICE_DROP}))
+OWN_WORDS = beginnings(*(set(ReplyKind) - {ReplyKind.TOOL_DISCLAIMER}))
 """What it says instead of an answer."""
 
 

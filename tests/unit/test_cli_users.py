@@ -31,6 +31,8 @@ chain = ["scripted"]
 day_tokens = 1
 """
 
+NO_RECORDS = "0 bookings, 0 reminders, 0 price watchers, 0 meals, 0 orders"
+
 
 class Console:
     """The command line on stores of this test's own, and Hermes itself on the same."""
@@ -276,11 +278,11 @@ def test_who_is_forgotten_is_gone_after_a_second_word(users: Console) -> None:
     stranger = str(users.writes("42"))
     users.learns(stranger)
     assert users.refused("forget", stranger[:8]) == (
-        f"nothing was deleted; {stranger} (stranger, 1 message, 2 facts, 0 bookings) is erased for good with: "
+        f"nothing was deleted; {stranger} (stranger, 1 message, 2 facts, {NO_RECORDS}) is erased for good with: "
         f"hermes users forget {stranger[:8]} --yes"
     )
     assert users.read("show", stranger)["state"] == "stranger"
-    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is erased: 1 message, 2 facts, 0 bookings.\n"
+    assert users.said("forget", stranger[:8], "--yes") == f"{stranger} is erased: 1 message, 2 facts, {NO_RECORDS}.\n"
     other = users.read("create")["id"]
     assert users.read("forget", other, "--yes") == {
         "id": other,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends
-from hermes.app.stores import StartRefused
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelSpec, Tier
 from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Capabilities, FindingLevel, ModelRequest
+from hermes.ports.errors import StartRefused
 from tests.fakes.vendors import vendors
 
 TODAY = date(2026, 11, 15)

@@ -4,7 +4,8 @@ from hermes.app.adapters import Adapters
 from hermes.app.doctor import Health, HealthFinding, examine
 from hermes.app.root import Hermes, open_hermes
 from hermes.app.router import open_no_tools
-from hermes.app.stores import StartRefused, home_of, open_stores
+from hermes.app.stores import home_of, open_stores
+from hermes.ports.errors import StartRefused
 from hermes.stores.seal import new_master_key
 
 __all__ = [

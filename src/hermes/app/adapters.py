@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -12,7 +13,6 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import LogAlerts
-from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
@@ -24,14 +24,6 @@ from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
-from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.concierge_records import (
-    PostgresBookings,
-    PostgresNutrition,
-    PostgresOrders,
-    PostgresPriceWatchers,
-    PostgresReminders,
-)
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -42,7 +34,7 @@ from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, Po
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
-from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.postgres.users import PostgresUsers, UserTable
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
@@ -75,13 +67,6 @@ class Adapters:
     budgets: Budgets
     spend: GlobalSpend
     cache: AnswerCache
-    venues: Venues
-    products: Products
-    nutrition: Nutrition
-    bookings: Bookings
-    reminders: Reminders
-    watchers: PriceWatchers
-    orders: Orders
     outcomes: EffectRecords
     offers: Offers
     memories: Memories
@@ -109,11 +94,12 @@ def adapters_from(
     alerts: LogAlerts,
     budgets: RedisBudgets,
     batch: ScriptBatch,
+    user_tables: Sequence[UserTable] = (),
 ) -> Adapters:
     graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
     history, delivery = settings.history, settings.delivery
     return Adapters(
-        people=PostgresUsers(keyring),
+        people=PostgresUsers(keyring, user_tables),
         credits=PostgresCredits(),
         inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
@@ -134,13 +120,6 @@ def adapters_from(
             client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
-        venues=PostgresVenues(),
-        products=PostgresProducts(),
-        nutrition=PostgresNutrition(keyring),
-        bookings=PostgresBookings(keyring),
-        reminders=PostgresReminders(keyring),
-        watchers=PostgresPriceWatchers(),
-        orders=PostgresOrders(keyring),
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
         memories=PostgresMemories(keyring),

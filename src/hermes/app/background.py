@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import ModelServices, SystemClock
+from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory, can_read
 from hermes.config import Settings
 from hermes.ports.memories import DreamDepth
@@ -29,7 +30,14 @@ class BackgroundJobs:
 
 
 def background_jobs_from(
-    settings: Settings, adapters: Adapters, services: Services, models: ModelServices, *, user_memory: UserMemory, work: JobQueue
+    settings: Settings,
+    adapters: Adapters,
+    services: Services,
+    models: ModelServices,
+    *,
+    packs: OpenPacks,
+    user_memory: UserMemory,
+    work: JobQueue,
 ) -> BackgroundJobs:
     transactions, memory_model = services.transactions, None
     if settings.memory.asks_models:
@@ -52,8 +60,7 @@ def background_jobs_from(
     )
     proactive = ProactiveMessenger(
         transactions=transactions,
-        reminders=adapters.reminders,
-        watchers=adapters.watchers,
+        sources=packs.due_messages,
         inbox=adapters.inbox,
         people=adapters.people,
         outbox=adapters.outbox,

@@ -19,8 +19,9 @@ from uuid import UUID
 from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.gateway import ModelServices, SystemClock, open_models
 from hermes.app.models import UNLIMITED_TOKENS, backend_kind, backends_of, missing_backends, models_of
+from hermes.app.packs import read_user_tables
 from hermes.app.root import model_adapters
-from hermes.app.stores import StartRefused, open_database_and_keys, redis_client
+from hermes.app.stores import open_database_and_keys, redis_client
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest
@@ -34,10 +35,11 @@ from hermes.graph import CallRecord
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
 from hermes.ports.credits import BudgetSpent, CallsPaused
-from hermes.ports.errors import PortError
+from hermes.ports.errors import PortError, StartRefused
 from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
@@ -67,11 +69,12 @@ async def open_model(settings: Settings, name: str, *, account: str = "batch") -
 
 @dataclass(frozen=True, slots=True)
 class BatchServices:
-    """What a batch needs: the settings, the adapters, the database, the metrics and the models."""
+    """What a batch needs: the settings, the adapters, the database with its keys, the metrics and the models."""
 
     settings: Settings
     adapters: Adapters
     database: Database
+    keyring: Keyring
     metrics: Metrics
     models: ModelServices
 
@@ -98,10 +101,20 @@ async def open_batch_services(settings: Settings, name: str) -> AsyncIterator[Ba
         web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
         stack.push_async_callback(web.aclose)
         adapters = adapters_from(
-            settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+            settings,
+            database,
+            keyring,
+            client,
+            http=http,
+            web=web,
+            replies=replies,
+            alerts=alerts,
+            budgets=budgets,
+            batch=batch,
+            user_tables=await read_user_tables(settings, database),
         )
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
-        yield BatchServices(settings, adapters, database, metrics, models)
+        yield BatchServices(settings, adapters, database, keyring, metrics, models)
 
 
 async def make_batch_model(services: BatchServices, name: str, *, account: str = "batch") -> GatewayModel:

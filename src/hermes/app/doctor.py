@@ -18,12 +18,13 @@ import psycopg
 from redis.exceptions import RedisError
 
 from hermes.app.models import backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
-from hermes.app.stores import MASTER_KEY_FILE, StartRefused, home_of, master_keys, open_stores, redis_client
+from hermes.app.packs import migration_folders, packs_from
+from hermes.app.stores import MASTER_KEY_FILE, home_of, master_keys, open_stores, redis_client
 from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
-from hermes.ports.errors import PortError
+from hermes.ports.errors import PortError, StartRefused
 from hermes.stores.postgres.database import Connection
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, check_server, pending_migrations
@@ -125,7 +126,7 @@ async def check_postgres(url: str, kind: str, settings: Settings, home: Path) ->
             await check_server(connection)
             major = connection.info.server_version // 10_000
             yield HealthFinding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
-            waiting = await pending_migrations(connection)
+            waiting = await pending_migrations(connection, migration_folders(packs_from(settings)))
             if waiting:
                 says = f"{len(waiting)} migrations to run, up to {waiting[-1]}"
                 yield HealthFinding("schema", Health.WARNING, says, "they run at the next start")

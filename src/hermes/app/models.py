@@ -11,13 +11,13 @@ All of them raise StartRefused, with a line for each fault. They open no connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hermes.app.stores import StartRefused
+from hermes.app.packs import packs_from, script_from
 from hermes.backends import (
     LLAMA_CPP,
     OPENAI,
@@ -52,7 +52,9 @@ from hermes.config import (
 )
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
+from hermes.packs import Pack
 from hermes.ports.backends import Backend, Capabilities
+from hermes.ports.errors import StartRefused
 from hermes.ports.models import UnknownPrice
 
 DEFAULT_BACKENDS: Mapping[str, BackendSettings] = {
@@ -284,6 +286,7 @@ class BackendSpec:
     needs: tuple[str, ...]
     """The model ids that a health check must find."""
     script: Path | None
+    packs: Sequence[Pack]
 
     @property
     def key(self) -> str | None:
@@ -313,7 +316,7 @@ def build_ollama(spec: BackendSpec) -> Backend:
 
 def build_scripted(spec: BackendSpec) -> Backend:
     try:
-        script = Script.load(spec.script) if spec.script is not None else Script.default()
+        script = Script.load(spec.script) if spec.script is not None else script_from(spec.packs)
     except BadScript as error:
         raise StartRefused(f"llm.script: {error}") from None
     return ScriptedBackend(script, name=spec.name, models=spec.models)
@@ -354,7 +357,13 @@ def build_backend(name: str, settings: Settings, catalogue: ModelCatalogue, clie
     if kind is None:
         raise StartRefused(f"backends.{name}.kind is missing; expected one of {', '.join(BackendKind)}")
     spec = BackendSpec(
-        name, entry, client, catalogue.capabilities_of(name), chosen_model_ids(name, settings, catalogue), settings.llm.script
+        name,
+        entry,
+        client,
+        models=catalogue.capabilities_of(name),
+        needs=chosen_model_ids(name, settings, catalogue),
+        script=settings.llm.script,
+        packs=packs_from(settings),
     )
     return BUILDERS[kind](spec)
 

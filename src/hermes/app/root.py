@@ -21,6 +21,7 @@ from hermes.app.adapters import Adapters, adapters_from
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
+from hermes.app.packs import OpenPacks, read_user_tables, wants_samples
 from hermes.app.router import (
     AnswerServices,
     OpenTools,
@@ -36,7 +37,7 @@ from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
 from hermes.channels.platform_client import open_platform_client
-from hermes.config import Environment, Settings
+from hermes.config import Settings
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
@@ -46,7 +47,6 @@ from hermes.gateway.gateway import Gateway
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
-from hermes.ports.errors import StoreUnavailable
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
 from hermes.router.intake import InboundRouter, Intake, JoinWindow
@@ -60,7 +60,6 @@ from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.counters import ScriptBatch
 from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.tools.concierge.data_files import load_samples
 
 log = structlog.get_logger()
 
@@ -90,6 +89,7 @@ class Hermes:
     post: PlatformClient
     inbound: InboundRouter
     receipts: ReceiptHandler
+    packs: OpenPacks
 
     @property
     def spend(self) -> GlobalSpend:
@@ -134,14 +134,10 @@ class Hermes:
                 await scheduler.aclose()
 
     async def prepare(self) -> None:
-        """Load what the first message would have to wait for, and in development the sample venues, products and foods."""
-        adapters, tools = self.adapters, self.settings.tools
-        if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
-            try:
-                await load_samples(self.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
-            except StoreUnavailable as error:
-                log.warning("samples_not_loaded", reason=str(error))
-        await preload(adapters)
+        """Load what the first message would have to wait for, and in development the sample data of the packs."""
+        if wants_samples(self.settings):
+            await self.packs.load_samples()
+        await preload(self.adapters)
 
     async def turn(self, turn_id: UUID) -> None:
         """Answer the message of a turn."""
@@ -236,7 +232,17 @@ async def open_hermes(
         stack.push_async_callback(web.aclose)
         adapters = adjust(
             adapters_from(
-                settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+                settings,
+                database,
+                keyring,
+                client,
+                http=http,
+                web=web,
+                replies=replies,
+                alerts=alerts,
+                budgets=budgets,
+                batch=batch,
+                user_tables=await read_user_tables(settings, database),
             )
         )
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
@@ -254,7 +260,9 @@ async def open_hermes(
             database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
         )
         mcp_tools = await stack.enter_async_context(open_tools(settings))
-        answer_services = answer_services_from(settings, adapters, transactions=database, metrics=metrics, web=files, mcp_tools=mcp_tools)
+        answer_services = answer_services_from(
+            settings, adapters, transactions=database, keyring=keyring, metrics=metrics, web=files, mcp_tools=mcp_tools
+        )
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
 
@@ -322,7 +330,15 @@ def assemble_hermes(
         turns,
         outbox_delivery,
         answer_services.user_memory,
-        background_jobs_from(settings, adapters, services, models, user_memory=answer_services.user_memory, work=resources.work),
+        background_jobs_from(
+            settings,
+            adapters,
+            services,
+            models,
+            packs=answer_services.packs,
+            user_memory=answer_services.user_memory,
+            work=resources.work,
+        ),
         fleet=models.fleet,
         gateway=models.gateway,
         completions=models.completions,
@@ -330,4 +346,5 @@ def assemble_hermes(
         post=resources.post,
         inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),
         receipts=receipts,
+        packs=answer_services.packs,
     )

@@ -10,13 +10,15 @@ from uuid import UUID
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.app.stores import StartRefused
+from hermes.app.packs import OpenPacks, packs_from, role_from
 from hermes.config import BackendKind, HistorySettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
+from hermes.packs import PackServices
 from hermes.ports.channels import Channels
+from hermes.ports.errors import StartRefused
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
@@ -28,6 +30,7 @@ from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
 from hermes.soul.extract import MemoryWriter
+from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, use_pack_keys
 from hermes.soul.forgetting import MemoryEraser
 from hermes.soul.language import UserLanguages
 from hermes.soul.loader import SoulLoader
@@ -37,9 +40,8 @@ from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.trivial import is_trivial
-from hermes.tools.concierge import Concierge, concierge_tools
+from hermes.stores.postgres.keyring import Keyring
 from hermes.tools.executor import Toolbox, ToolSource, no_more_tools
-from hermes.tools.gate.gate import Gate
 from hermes.tools.images import MessageImages
 from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summariser
 from hermes.trajectories.sampling_model import SamplingModel
@@ -67,6 +69,7 @@ class AnswerServices:
     """What a message is answered with, besides a model."""
 
     user_memory: UserMemory
+    packs: OpenPacks
     tools: Toolbox
     images: MessageImages
 
@@ -90,14 +93,25 @@ async def refuse_mcp_servers(settings: Settings) -> AsyncIterator[ToolSource]:
 
 
 def answer_services_from(
-    settings: Settings, adapters: Adapters, *, transactions: Transactions, metrics: Metrics, web: MediaFetcher, mcp_tools: ToolSource
+    settings: Settings,
+    adapters: Adapters,
+    *,
+    transactions: Transactions,
+    keyring: Keyring,
+    metrics: Metrics,
+    web: MediaFetcher,
+    mcp_tools: ToolSource,
 ) -> AnswerServices:
-    user_memory = user_memory_from(adapters, transactions, metrics)
-    images = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
-    return AnswerServices(user_memory, toolbox_from(settings, adapters, transactions, user_memory, mcp_tools), images)
+    found = packs_from(settings)
+    use_pack_keys(key for pack in found for key in pack.fact_keys)
+    user_memory = user_memory_from(adapters, transactions, metrics, role=role_from(found))
+    packs = OpenPacks(found, PackServices(transactions=transactions, keyring=keyring, notebook=user_memory.notebook))
+    limits = settings.images
+    images = MessageImages(web=web, scan=scan, intents=packs.image_intents, max_bytes=limits.max_bytes, max_side=limits.max_side)
+    return AnswerServices(user_memory, packs, toolbox_from(settings, adapters, transactions, packs, mcp_tools), images)
 
 
-def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
+def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics, *, role: str) -> UserMemory:
     recall = Recall(
         transactions,
         adapters.memories,
@@ -114,6 +128,7 @@ def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Me
         recall=recall,
         alerts=adapters.alerts,
         sanitize=sanitize_memory_value,
+        role=role,
     )
     eraser = ConversationEraser(adapters.sessions, adapters.graphs, adapters.histories)
     forgetting = MemoryEraser(
@@ -138,22 +153,11 @@ def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Me
     return UserMemory(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
 
 
-def toolbox_from(
-    settings: Settings, adapters: Adapters, transactions: Transactions, user_memory: UserMemory, mcp_tools: ToolSource
-) -> Toolbox:
-    concierge = Concierge(
-        venues=adapters.venues,
-        bookings=adapters.bookings,
-        reminders=adapters.reminders,
-        products=adapters.products,
-        watchers=adapters.watchers,
-        nutrition=adapters.nutrition,
-        orders=adapters.orders,
-        notebook=user_memory.notebook,
-    )
+def toolbox_from(settings: Settings, adapters: Adapters, transactions: Transactions, packs: OpenPacks, mcp_tools: ToolSource) -> Toolbox:
+    own, gate = packs.own_tools([key for key in KEYS if key not in SYSTEM_KEYS])
     return Toolbox(
-        own=concierge_tools(concierge),
-        gate_=Gate(),
+        own=own,
+        gate_=gate,
         transactions=transactions,
         outcomes=adapters.outcomes,
         offers=adapters.offers,

@@ -22,9 +22,10 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hermes.app.packs import migration_folders, packs_from
 from hermes.config import Environment, Settings, platform_home
 from hermes.graph import MessageGraph
-from hermes.ports.errors import DataDamaged, PortError
+from hermes.ports.errors import DataDamaged, StartRefused
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Graphs, SessionQuery, Sessions
 from hermes.stores import embedded
@@ -41,10 +42,6 @@ from hermes.trajectories.source import ExportSession, check_session
 MASTER_KEY_FILE = "master.key"
 
 
-class StartRefused(PortError):
-    """Hermes cannot start with these settings."""
-
-
 @asynccontextmanager
 async def open_database_and_keys(
     settings: Settings, *, pool_min: int, pool_max: int
@@ -58,7 +55,8 @@ async def open_database_and_keys(
     async with AsyncExitStack() as stack:
         addresses = await stack.enter_async_context(open_stores(settings, home))
         try:
-            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
+            folders = migration_folders(packs_from(settings))
+            await migrate(addresses.database_url, folders, connect_timeout_s=limits.connect_timeout_s)
         except SchemaRefused as error:
             raise StartRefused(str(error)) from error
         database = await stack.enter_async_context(

@@ -1,6 +1,6 @@
-"""The toolsets that a batch can use: the concierge's tools, the MCP servers of the settings, and Python modules.
+"""The toolsets that a batch can use: the tools of packs, the MCP servers of the settings, and Python modules.
 
-    concierge         the tools that users get, on the tables of the store
+    concierge         the tools of a pack that is on, as users get them, on the tables of the store
     mcp, mcp:NAME     the tools of all MCP servers of the settings, or of one
     module, module:x  the operator's own Python tools
 
@@ -20,12 +20,14 @@ from uuid import uuid4
 
 from hermes.app.batch_model import BatchServices
 from hermes.app.mcp_tools import open_mcp_servers
+from hermes.app.packs import OpenPacks, packs_from, role_from, wants_samples
 from hermes.app.router import toolbox_from, user_memory_from
-from hermes.app.stores import StartRefused
-from hermes.config import Environment, Settings, nearest
+from hermes.config import Settings, nearest
+from hermes.packs import SHIPPED_PACKS, Pack, PackServices
+from hermes.ports.errors import StartRefused
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import UserState
-from hermes.tools.concierge.data_files import load_samples
+from hermes.soul.fact_keys import use_pack_keys
 from hermes.tools.executor import Toolbox, no_more_tools
 from hermes.tools.registry import Tool
 from hermes.trajectories.batch.object_import import import_object
@@ -34,25 +36,23 @@ from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, Rollo
 from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.turn import Platform
 
-CONCIERGE_TOOLSET, MCP_TOOLSET = "concierge", "mcp"
+MCP_TOOLSET = "mcp"
 READY_TIMEOUT_S = 15.0
 """How long MCP servers may take to start. Without all of its tools, a rollout would not be the one that was ordered."""
 
 
-def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
-    """Return those of the toolsets that are Python modules, by name. Raises TrajectorySettingsError."""
-    found: dict[str, Toolset] = {}
+def python_toolsets(settings: Settings, names: Sequence[str]) -> dict[str, Toolset]:
+    """Return those of the toolsets that are Python modules, by name. Raises StartRefused and TrajectorySettingsError."""
+    packs, found = {pack.name for pack in packs_from(settings)}, dict[str, Toolset]()
     for name in names:
-        if not is_builtin_toolset(name):
+        if name not in packs and name != MCP_TOOLSET and not name.startswith(f"{MCP_TOOLSET}:"):
+            if name in SHIPPED_PACKS:
+                raise StartRefused(f"--tools {name}: this pack is not on; add it to packs.enabled")
             try:
                 found[name] = toolset_from(name, import_object(name, "--tools"))
             except (TypeError, ValueError, NameError) as error:
                 raise TrajectorySettingsError(f"--tools {name!r}: {error}") from None
     return found
-
-
-def is_builtin_toolset(name: str) -> bool:
-    return name in (CONCIERGE_TOOLSET, MCP_TOOLSET) or name.startswith(f"{MCP_TOOLSET}:")
 
 
 def refuse_unknown_servers(settings: Settings, names: Sequence[str]) -> None:
@@ -70,22 +70,29 @@ def refuse_unknown_servers(settings: Settings, names: Sequence[str]) -> None:
 async def open_toolsets(services: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
     """Keep all toolsets ready for as long as the block lasts, by name. Raises StartRefused and TrajectorySettingsError."""
     refuse_unknown_servers(services.settings, names)
-    found = python_toolsets(names)
+    found = python_toolsets(services.settings, names)
     async with AsyncExitStack() as stack:
-        if CONCIERGE_TOOLSET in names:
-            found[CONCIERGE_TOOLSET] = await concierge_toolset(services, account)
+        for pack in packs_from(services.settings):
+            if pack.name in names:
+                found[pack.name] = await pack_toolset(services, pack, account)
         mcp_names = [name for name in names if name == MCP_TOOLSET or name.startswith(f"{MCP_TOOLSET}:")]
         if mcp_names:
             found |= await stack.enter_async_context(open_mcp_toolsets(services, mcp_names, account))
         yield {name: found[name] for name in names}
 
 
-async def concierge_toolset(services: BatchServices, account: str) -> Toolset:
-    """Return the concierge's tools; in development with the sample data, as in a running Hermes."""
-    settings, adapters = services.settings, services.adapters
-    if settings.tools.sample or (settings.tools.sample is None and settings.environment is Environment.DEVELOPMENT):
-        await load_samples(services.database, adapters.venues, adapters.products, adapters.nutrition, only_if_empty=True)
-    return UserToolset(CONCIERGE_TOOLSET, services, account, toolbox_without_servers(services))
+async def pack_toolset(services: BatchServices, pack: Pack, account: str) -> Toolset:
+    """Return the tools of a pack and of the memory; in development with the sample data, as in a running Hermes."""
+    packs = open_packs(services, (pack,))
+    if wants_samples(services.settings):
+        await packs.load_samples()
+    return UserToolset(pack.name, services, account, toolbox_without_servers(services, packs))
+
+
+def open_packs(services: BatchServices, packs: tuple[Pack, ...]) -> OpenPacks:
+    use_pack_keys(key for pack in packs_from(services.settings) for key in pack.fact_keys)
+    memory = user_memory_from(services.adapters, services.database, services.metrics, role=role_from(packs))
+    return OpenPacks(packs, PackServices(transactions=services.database, keyring=services.keyring, notebook=memory.notebook))
 
 
 @asynccontextmanager
@@ -105,14 +112,13 @@ async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], accou
             only = name.removeprefix(f"{MCP_TOOLSET}:")
             return lambda: [tool for each in connected.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
 
-        box = replace(toolbox_without_servers(services), own=())
+        box = replace(toolbox_without_servers(services, open_packs(services, ())), own=())
         yield {name: UserToolset(name, services, account, replace(box, more_tools=tools_of(name))) for name in names}
 
 
-def toolbox_without_servers(services: BatchServices) -> Toolbox:
+def toolbox_without_servers(services: BatchServices, packs: OpenPacks) -> Toolbox:
     """Return the toolbox that messages of users are answered with, without the tools of MCP servers."""
-    user_memory = user_memory_from(services.adapters, services.database, services.metrics)
-    return toolbox_from(services.settings, services.adapters, services.database, user_memory, no_more_tools)
+    return toolbox_from(services.settings, services.adapters, services.database, packs, no_more_tools)
 
 
 @dataclass(frozen=True, slots=True)

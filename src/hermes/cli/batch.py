@@ -13,7 +13,6 @@ import typer
 
 from hermes.app.batch_model import refuse_unusable_model
 from hermes.app.models import models_of, tiers_of
-from hermes.app.stores import StartRefused
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
 from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run
 from hermes.cli.batch_recipe import RecipeFile, read_recipe
@@ -24,6 +23,7 @@ from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.cli.runtime import run, settings_from
 from hermes.config import Settings
+from hermes.ports.errors import StartRefused
 from hermes.trajectories.batch.recipe import BatchRecipe
 from hermes.trajectories.batch.replay import graphs_by_item
 from hermes.trajectories.batch.rollout import FAILED_OUTCOMES
@@ -75,7 +75,7 @@ def batch_command(
         list[str] | None,
         typer.Option(
             metavar="TOOLSET",
-            help="concierge, mcp, mcp:SERVER, or Python: module or module:name; repeatable.",
+            help="A pack, mcp, mcp:SERVER, or Python: module or module:name; repeatable.",
             rich_help_panel=RECIPE_PANEL,
         ),
     ] = None,
@@ -208,7 +208,7 @@ def _refuse_unusable(recipe: BatchRecipe, settings: Settings) -> None:
     if (names or recipe.subagent_depth) and not models_of(settings)[model].capabilities.tools:
         raise TrajectorySettingsError(f"{model} takes no tools; leave out tools and subagents, or choose another model")
     refuse_unknown_servers(settings, names)
-    python_toolsets(names)
+    python_toolsets(settings, names)
 
 
 def _handle_changes(folder: RunFolder, changes: ItemChanges, changed: ChangedRows | None, *, is_retried: bool) -> None:

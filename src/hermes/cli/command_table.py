@@ -79,7 +79,6 @@ COMMAND_MODULES = (
     CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
     CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents and their adapters: list, swap, events, add."}),
-    CommandModule("hermes.cli.venues", "serve", {"venues": "Places: import, list, sample."}),
     CommandModule(
         "hermes.cli.users",
         "serve",
@@ -104,6 +103,8 @@ MCP_TOOLS = "hermes.app.mcp_tools"
 """The MCP servers of the settings: few operators have one."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
 """Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
+PACKS, PACK_COMMANDS = "hermes.cli.packs", "hermes.cli.pack_commands"
+"""Which commands the packs of the settings bring, and those commands."""
 EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
 """A package of each extra. If it is not installed, `hermes --help` says that the command needs the extra."""
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -122,10 +123,22 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
             importlib.import_module(part.module)
         except ModuleNotFoundError as error:
             return describe_commands({part.extra: missing_package(error)})
-    if chosen:
+    missing = {extra: package for extra, package in EXTRA_PACKAGES.items() if importlib.util.find_spec(package) is None}
+    brought = pack_lines(arguments or ()) if not chosen or arguments is None else {}
+    if arguments is None or typed in brought:
+        importlib.import_module(PACK_COMMANDS).add_pack_commands(app, arguments or ())
         return app
-    packages = EXTRA_PACKAGES.items()
-    return describe_commands({extra: package for extra, package in packages if importlib.util.find_spec(package) is None})
+    return app if chosen else describe_commands(missing, brought)
+
+
+def pack_lines(arguments: Sequence[str]) -> Mapping[str, str]:
+    """Return the commands of the packs that are on, each with its line; none without the extra `serve`, as its own commands say."""
+    try:
+        lines: Mapping[str, str] = importlib.import_module(PACKS).describe_pack_commands(arguments)
+    except ModuleNotFoundError as error:
+        missing_package(error)
+        return {}
+    return lines
 
 
 def typed_words(arguments: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -136,10 +149,10 @@ def typed_words(arguments: Sequence[str], environ: Mapping[str, str]) -> list[st
     return line.replace("'", "").replace('"', "").split()[1:]
 
 
-def describe_commands(missing: Mapping[str, str]) -> typer.Typer:
+def describe_commands(missing: Mapping[str, str], brought: Mapping[str, str] | None = None) -> typer.Typer:
     """Return a command line that describes every command. The commands of a missing extra say which package to install.
 
-    `missing` has a missing package of each missing extra."""
+    `missing` has a missing package of each missing extra; `brought`, the commands of packs with their lines."""
     described = new_app()
 
     def refuse(context: typer.Context) -> None:
@@ -150,6 +163,8 @@ def describe_commands(missing: Mapping[str, str]) -> typer.Typer:
         advice = f"(needs the extra {part.extra}: pip install 'hermes-graph[{part.extra}]')" if part.extra in missing else None
         for name, line in part.commands.items():
             described.command(name, context_settings=ANY_ARGUMENTS, help=escape(advice or line))(refuse)
+    for name, line in (brought or {}).items():
+        described.command(name, context_settings=ANY_ARGUMENTS, help=escape(line))(refuse)
     return described
 
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from hermes.app.batch_model import open_model, refuse_unusable_model
 from hermes.app.models import models_of, prices_from
-from hermes.app.stores import StartRefused
 from hermes.cli.compress_paths import StoredQuery
 from hermes.cli.output import complain, fail
 from hermes.cli.runtime import run, settings_from, start_log
 from hermes.cli.stored_sessions import stored_sessions
 from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, NamedTables, PriceSettings, Secret, Settings
+from hermes.ports.errors import StartRefused
 from hermes.ports.models import UnknownPrice
 from hermes.trajectories.compress.settings import SummarizationSettings
 from hermes.trajectories.errors import SourceError

@@ -12,10 +12,10 @@ from uuid import UUID
 
 import typer
 
-from hermes.app.stores import SessionSource, StartRefused, open_session_source
+from hermes.app.stores import SessionSource, open_session_source
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.cli.runtime import new_event_loop, settings_from, start_log
-from hermes.ports.errors import NotFound, PortError, UserErased
+from hermes.ports.errors import NotFound, PortError, StartRefused, UserErased
 from hermes.ports.sessions import SessionQuery
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import ExportSession

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID, uuid4
@@ -302,7 +301,7 @@ def forget(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Erase a user for good: their data key, channels, facts and bookings. Without the key, their messages can never be read again.
+    """Erase a user for good: their data key, channels, facts and tool records. Without the key, their messages can never be read again.
 
     The ledger keeps what was paid, under a number that identifies no user. A running server notices within half a minute."""
 
@@ -316,10 +315,10 @@ def forget(
         return user, kept
 
     user, kept = _run(with_hermes(config, end))
-    what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), count_phrase(kept.bookings, "booking")))
+    what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), *record_phrases(kept)))
     if not is_sure:
         fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is erased for good with: hermes users forget {who} --yes")
-    erased = {"id": str(user.id), "state": UserState.DELETED, "forgotten": asdict(kept)}
+    erased = {"id": str(user.id), "state": UserState.DELETED, "forgotten": kept.by_kind()}
     print_result(erased, f"{user.id} is erased: {what}.", is_json=is_json)
 
 
@@ -377,7 +376,6 @@ def _check_text(name: str) -> str:
 
 
 ORIGIN_WORDS = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
-TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
 
 
 def print_user(data: MyData, known: Mapping[str, int]) -> None:
@@ -400,7 +398,7 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
                 f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} older, {count_phrase(known['dreams'], 'line')} of dreams",
             ),
             ("kept", f"{count_phrase(kept.messages, 'message')} in {count_phrase(kept.conversations, 'conversation')}"),
-            ("", ", ".join(count_phrase(getattr(kept, name), name.replace("_", " ").removesuffix("s")) for name in TOOL_RECORDS)),
+            *([("", ", ".join(record_phrases(kept)))] if kept.records else []),
         )
     )
 
@@ -456,3 +454,8 @@ def _state(fact: Fact) -> str:
 def _review(dream: Dream) -> str:
     kind = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
     return kind if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"
+
+
+def record_phrases(kept: UserDataCounts) -> list[str]:
+    """How many rows the tools of packs stored: `2 bookings`, `1 price watcher`."""
+    return [count_phrase(number, name.replace("_", " ").removesuffix("s")) for name, number in kept.records.items()]

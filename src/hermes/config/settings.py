@@ -302,8 +302,23 @@ class ToolSettings:
     """Seconds that a tool may take. The user waits for it, and for the model before and after it."""
 
     sample: Flag | None = None
-    """Whether Hermes fills a database without venues, products and foods with its sample data. Left out: in development yes, in
-    production no."""
+    """Whether Hermes fills the empty tables of its packs with their sample data. Left out: in development yes, in production no."""
+
+
+DEVELOPMENT_PACKS = ("concierge",)
+"""The packs in development, if the settings name none."""
+NO_PACK = "none"
+"""In place of a name: no pack. A variable cannot be an empty list, because an empty variable counts as not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """Packs: everything that Hermes knows about one trade, such as the tools of a concierge."""
+
+    enabled: tuple[str, ...] | None = None
+    """The packs that are on: by name (`concierge`, or the name of an installed pack), or as `module:attribute`. Left out: in development
+    `concierge`, so that the first message can be answered with tools; in production none, so that the operator chooses. `none` in place of
+    a name switches all packs off. A pack that is switched off leaves its tables as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,12 +365,12 @@ class LlmSettings:
     """Seconds that an answer is cached for the same question of the same user. An hour: some answers are only true today."""
 
     stand_in: StandIn = StandIn.SCRIPTED
-    """The backend that answers in development for models without a key. `scripted` is a concierge without a model, which uses the tools;
+    """The backend that answers in development for models without a key. `scripted` answers from rules without a model, and uses the tools;
     `local` is a small real model on this machine (`hermes local install`), and `scripted` answers requests with tools for it. Answers are
     recorded under the stand-in's own name; those of `scripted` are not training data."""
 
     script: LocalPath | None = None
-    """The script that `scripted` answers from. Left out: the friendly concierge that comes with Hermes."""
+    """The script that `scripted` answers from. Left out: the rules of Hermes and its packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +456,7 @@ class Settings:
     credits: CreditSettings = CreditSettings()
     links: LinkSettings = LinkSettings()
     memory: MemorySettings = MemorySettings()
+    packs: PackSettings = PackSettings()
     tools: ToolSettings = ToolSettings()
     images: ImageSettings = ImageSettings()
     llm: LlmSettings = LlmSettings()
@@ -452,3 +468,10 @@ class Settings:
     models: NamedTables[ModelSettings] = field(default_factory=NamedTables)
     tiers: NamedTables[TierSettings] = field(default_factory=NamedTables)
     mcp: NamedTables[McpSettings] = field(default_factory=NamedTables)
+
+    @property
+    def pack_names(self) -> tuple[str, ...]:
+        """The packs that are on."""
+        if self.packs.enabled is not None:
+            return tuple(name for name in self.packs.enabled if name != NO_PACK)
+        return DEVELOPMENT_PACKS if self.environment is Environment.DEVELOPMENT else ()

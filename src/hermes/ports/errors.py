@@ -60,3 +60,7 @@ class NotFound(PortError):
 
 class DataDamaged(PortError):
     """A stored value is not the value that was sealed; none of it is used."""
+
+
+class StartRefused(PortError):
+    """Hermes cannot start with these settings."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,15 +16,8 @@ from hermes.turn import MessageEvent
 # --- pictures that come with messages: how they are fetched safely, and what a model is shown of them
 
 
-class ImageIntent(StrEnum):
-    """What the user wants to know about a picture."""
-
-    DUPE_SEARCH = "dupe_search"
-    """Where to buy something like it, for less."""
-    CALORIE_SCAN = "calorie_scan"
-    """What is on the plate."""
-    GENERAL = "general"
-    """Neither, or only a model that sees the picture can tell: then it may still choose one of the two."""
+GENERAL_INTENT = "general"
+"""The user wants nothing of a picture that a tool is for, or only a model that sees it can tell: then the model may still choose a tool."""
 
 
 class ImageTooLarge(PortError):
@@ -44,7 +36,8 @@ class ImageUnreadable(PortError):
 class ImagePrompt:
     """A picture as a model is shown it, and what the user wants to know about it."""
 
-    intent: ImageIntent
+    intent: str
+    """GENERAL_INTENT, or the name of the tool that the caption asks for."""
     parts: Sequence[Mapping[str, Any]]
     """`image_url` parts of a user message; none for a file that no model here can see: then only the question mentions it."""
     question: str
@@ -97,7 +90,7 @@ class Images(Protocol):
 
         In a room that several people share (`is_shared`) the model answers from the picture itself, and no tool is called for it.
 
-        Raises ImageTooLarge and ImageUnreadable, and nothing else: if the intent cannot be recognised, it is GENERAL.
+        Raises ImageTooLarge and ImageUnreadable, and nothing else: if the intent cannot be recognised, it is GENERAL_INTENT.
 
         Another kind of file (a voice message, a document) with words is an ImagePrompt without parts; without words it is unreadable."""
         ...
@@ -149,7 +142,7 @@ class GatedTools:
     """The tools that go with a message: one of a few fixed subsets, always in the same order."""
 
     name: str
-    """`none`, `venue`, `food`, `booking` or `full`."""
+    """`none`, `full`, or the name of a set that a pack brings."""
     schemas: Sequence[Mapping[str, Any]]
     """As the gateway takes them: `{"type": "function", "function": {…}}`."""
 

@@ -88,11 +88,12 @@ class UserDataCounts:
     """Those that they opened."""
     messages: int = 0
     """Those that they wrote."""
-    bookings: int = 0
-    reminders: int = 0
-    price_watchers: int = 0
-    meals: int = 0
-    orders: int = 0
+    records: Mapping[str, int] = field(default_factory=dict)
+    """Rows that tools of packs stored for them, by table: `{"bookings": 2}`."""
+
+    def by_kind(self) -> dict[str, int]:
+        """Return all counts in one table."""
+        return {"facts": self.facts, "conversations": self.conversations, "messages": self.messages, **self.records}
 
 
 class ChannelTaken(PortError):
@@ -183,7 +184,7 @@ class Users(Protocol):
 
     async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         """Count the stored data of a user; all zero for an unknown user. With an account, what belongs to it: facts, conversations,
-        messages, reminders and price watchers. Bookings, meals and orders do not name an account, so none are counted."""
+        messages, and the rows of packs that name a turn. Other rows of packs do not name an account, so none are counted."""
         ...
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
@@ -200,10 +201,10 @@ class Users(Protocol):
 
     async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         """Delete what one account has of a user who stays in others: their channels there, their messages and the answers, the graphs in
-        which no other user wrote, the facts that come from it, and the effects, offers, reminders and price watchers of their tool calls.
+        which no other user wrote, the facts that come from it, and the effects, offers and records of their tool calls.
 
-        Their key, their credits and the data of other accounts stay; so do bookings, meals and orders, which do not name an account. The
-        user is held in this account, as by `hold`. Repeating it changes nothing."""
+        Their key, their credits and the data of other accounts stay; so do the rows of packs that name no turn, and so no account. The user
+        is held in this account, as by `hold`. Repeating it changes nothing."""
         ...
 
 

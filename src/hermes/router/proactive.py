@@ -1,4 +1,4 @@
-"""Send the proactive messages that users asked for earlier: reminders that are due, prices that came down.
+"""Send the proactive messages that users asked for earlier: packs say what is due, such as reminders.
 
     take what is due  →  put it into the outbox  →  defer its delivery, and its entry in the history  →  commit
 
@@ -10,7 +10,7 @@ the message into the history, between two turns: a turn that is running has pinn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -18,15 +18,12 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.channels import Channels
-from hermes.ports.concierge import PriceWatcher, PriceWatchers, Reminder, Reminders
 from hermes.ports.inbox import AnswerSignals, Inbox, InboxMessage
 from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import JobQueue, Transaction, Transactions
 from hermes.ports.sessions import GraphEntry, Graphs, Sessions
 from hermes.ports.users import Users
 from hermes.router.outbox import first_state, is_sent, render_text
-from hermes.router.replies import Money, ReplyKind, reply
-from hermes.router.replies.render import ReplyValue
 from hermes.router.services import Languages
 
 log = structlog.get_logger()
@@ -42,8 +39,13 @@ class DueMessage:
     turn_id: UUID
     """The turn in which the user asked for it."""
     name: str
-    kind: ReplyKind
-    values: Mapping[str, ReplyValue]
+    """What it is, and its code: `reminder/K7M2PQ`. Two messages of one name are one message."""
+    say: Callable[[str | None], str]
+    """Returns its text in a language."""
+
+
+TakeDue = Callable[[Transaction, datetime, int], Awaitable[Sequence[DueMessage]]]
+"""Takes messages that are due at this time, at most so many, each once: for the first transaction that commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,7 @@ class ProactiveMessenger:
     """Sends the proactive messages that are due."""
 
     transactions: Transactions
-    reminders: Reminders
-    watchers: PriceWatchers
+    sources: Sequence[TakeDue]
     inbox: Inbox
     people: Users
     outbox: Outbox
@@ -67,14 +68,7 @@ class ProactiveMessenger:
 
     async def remind(self, now: datetime) -> int:
         """Send everything that is due at this time; return how many. Safe to run in parallel and to cut off. Raises StoreUnavailable."""
-
-        async def reminders(tx: Transaction) -> Sequence[DueMessage]:
-            return [reminder_message(reminder) for reminder in await self.reminders.take_due(tx, now, limit=BATCH_SIZE)]
-
-        async def prices(tx: Transaction) -> Sequence[DueMessage]:
-            return [price_drop_message(watcher) for watcher in await self.watchers.take_due(tx, limit=BATCH_SIZE)]
-
-        return await self._send_all(reminders) + await self._send_all(prices)
+        return sum([await self._send_all(take, now) for take in self.sources])
 
     async def record(self, conversation_id: UUID) -> None:
         """Write the proactive messages into the conversation's history, so that a model understands "thanks, done". The job of
@@ -92,11 +86,11 @@ class ProactiveMessenger:
             await self.graphs.append(tx, session.id, session.head, entries)
         log.info("proactive_recorded", conversation_id=str(conversation_id), messages=len(unrecorded))
 
-    async def _send_all(self, take: Callable[[Transaction], Awaitable[Sequence[DueMessage]]]) -> int:
+    async def _send_all(self, take: TakeDue, now: datetime) -> int:
         count = 0
         while True:
             async with self.transactions.begin() as tx:
-                due = await take(tx)
+                due = await take(tx, now, BATCH_SIZE)
                 queued = await self._with_origins(tx, due)
                 for origin, each in queued:
                     await self._queue(tx, origin, each)
@@ -113,7 +107,7 @@ class ProactiveMessenger:
         found = [(await self._private_origin(tx, each.turn_id), each) for each in due]
         for origin, each in found:
             if origin is None:
-                log.info("proactive_without_reader", turn_id=str(each.turn_id), kind=str(each.kind))
+                log.info("proactive_without_reader", turn_id=str(each.turn_id), kind=each.name.partition("/")[0])
         # Conversations in one order everywhere, so that two processes that lock several never wait for each other.
         return sorted(((origin, each) for origin, each in found if origin is not None), key=lambda pair: pair[0].conversation_id)
 
@@ -126,7 +120,7 @@ class ProactiveMessenger:
 
     async def _queue(self, tx: Transaction, origin: InboxMessage, due: DueMessage) -> None:
         user = await self.people.get(tx, origin.user_id)
-        text = reply(due.kind, self.languages.of(user, origin.envelope.event.text), zone=None, now=None, **due.values)
+        text = due.say(self.languages.of(user, origin.envelope.event.text))
         parts = render_text(origin.envelope, text, self.channels)
         await self.outbox.put_proactive(tx, origin, due.name, parts, first_state(origin.envelope))
         if is_sent(origin.envelope):
@@ -143,18 +137,3 @@ class ProactiveMessenger:
         first, *rest = text.splitlines()
         kept = "\n".join([first, *(line for line in rest if self.scan(line) is None)])
         return kept if self.scan(kept) is None else first
-
-
-def reminder_message(reminder: Reminder) -> DueMessage:
-    return DueMessage(reminder.turn_id, f"reminder/{reminder.code}", ReplyKind.REMINDER, {"text": reminder.text})
-
-
-def price_drop_message(watcher: PriceWatcher) -> DueMessage:
-    product = watcher.product
-    values: dict[str, ReplyValue] = {
-        "product": f"{product.brand} {product.name}",
-        "price": Money(product.price, product.currency),
-        "shop": product.shop,
-        "link": product.url or None,
-    }
-    return DueMessage(watcher.turn_id, f"price/{watcher.code}", ReplyKind.PRICE_DROP, values)

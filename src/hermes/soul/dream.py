@@ -23,7 +23,7 @@ from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Dre
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Users
 from hermes.soul.extract_answer import CODE_FENCE, BadAnswer
-from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS
+from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
 from hermes.soul.memory_model import MemoryModel, TextCompleter
 from hermes.soul.prompt_layers import MAX_GAPS, Sanitize, data_block
 from hermes.soul.terms import canonical, terms, words
@@ -32,24 +32,6 @@ MAX_INSIGHTS = 5
 MIN_EVIDENCE_FACTS = 2
 MAX_SHOWN_FACTS = 200
 PERIOD = {DreamDepth.LIGHT: timedelta(days=1), DreamDepth.DEEP: timedelta(days=7)}
-GAP_TEXTS = {
-    "diet": "Whether they follow a diet.",
-    "allergies": "Whether they are allergic to anything.",
-    "home_area": "Which area they live in.",
-    "timezone": "Which time zone they are in.",
-    "favorite_areas": "Which areas they like to go out in.",
-    "favorite_category": "What kind of place they like best.",
-    "budget_level": "How much they like to spend.",
-    "typical_party_size": "How many they usually are.",
-    "preferred_booking_day": "Which day they like to go out on.",
-    "preferred_booking_hour": "At what time they like to eat.",
-    "interests": "What they are interested in.",
-    "dislikes": "What they do not like.",
-    "occasions": "Which occasions they celebrate.",
-    "favorite_venue": "Which place they like best.",
-    "language": "Which language they prefer.",
-}
-"""What is worth asking a user, the most useful first. Hermes does not ask about fitness until the user brings it up."""
 
 INSIGHT_RULES = f"""You look over what is known about a user and say what follows from several facts together.
 
@@ -103,9 +85,10 @@ def find_gaps(facts: Sequence[Fact], before: Sequence[Dream]) -> list[Dream]:
     """At most MAX_GAPS keys that have no fact. Those that the last dream named come last: they had their week."""
     known = {fact.key for fact in facts}
     named_before = {dream.key for dream in before if dream.kind is DreamKind.GAP}
-    missing = [key for key in GAP_TEXTS if key not in known]
+    texts = gap_texts()
+    missing = [key for key in texts if key not in known]
     ordered = [key for key in missing if key not in named_before] + [key for key in missing if key in named_before]
-    return [Dream(kind=DreamKind.GAP, text=GAP_TEXTS[key], key=key) for key in ordered[:MAX_GAPS]]
+    return [Dream(kind=DreamKind.GAP, text=texts[key], key=key) for key in ordered[:MAX_GAPS]]
 
 
 def insight_prompt(facts: Sequence[Fact]) -> list[dict[str, str]]:

@@ -26,10 +26,14 @@ CODE_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
 MIN_OWN_WORDS_SHARE = 0.5
 """Share of a free fact's words that must be in the message itself."""
 
-EXTRACTION_RULES = f"""You read one message of a user and note down what it says about the user that will still matter next month.
+
+def extraction_rules() -> str:
+    """Return what the model is told: how to answer, with the keys of this process."""
+    keys = ", ".join(key for key in KEYS if key not in SYSTEM_KEYS)
+    return f"""You read one message of a user and note down what it says about the user that will still matter next month.
 
 Answer with JSON only: {{"facts": [{{"key": …, "value": …, "op": …, "quote": …, "confidence": …, "lasts_days": …, "replaces": …}}]}}
-- key: one of {", ".join(key for key in KEYS if key not in SYSTEM_KEYS)}; or null for anything else.
+- key: one of {keys}; or null for anything else.
 - value: for a key its value (for lists an array of short names); without a key one short sentence in the user's own words and language.
 - op: "set"; for lists "add" or "remove"; "forget" where the user asks you to forget it: value is then what is to be forgotten, or null for
   all that a key holds. What is to be forgotten is never noted down as a fact.
@@ -63,7 +67,7 @@ def extraction_prompt(text: str, known: Sequence[str]) -> list[dict[str, str]]:
     parts = [data_block([text[:MAX_TEXT_CHARS]])]
     if known:
         parts += ["Known already:", data_block([f"{number}. {fact}" for number, fact in enumerate(known[:MAX_KNOWN_FACTS], 1)])]
-    return [{"role": "system", "content": EXTRACTION_RULES}, {"role": "user", "content": "\n".join(parts)}]
+    return [{"role": "system", "content": extraction_rules()}, {"role": "user", "content": "\n".join(parts)}]
 
 
 def read_answer(answer: str, text: str, known: int) -> list[ExtractedFact]:

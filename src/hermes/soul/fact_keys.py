@@ -1,14 +1,18 @@
 """The structural keys: their names, the values that they may hold, and how a new value changes an old one.
 
-Each key has a type: an hour, a party size, one of a few words, a short name. A value of another type is refused, so no instruction gets
-through, in any language (`last_booking` is a line of any text, which is sanitised). Every value is one line of text in one spelling:
-`normalize_value("preferred_booking_hour", "7 pm")` is "19"."""
+Each key has a type: a number, an hour, one of a few words, a short name. A value of another type is refused, so no instruction gets
+through, in any language (only a system key may be a line of any text, which is sanitised). Every value is one line of text in one spelling:
+`normalize_value("language", "Bahasa Indonesia")` is "id".
+
+The keys of a process are the keys here and those of its packs, which `use_pack_keys` sets when Hermes opens. They are one table for the
+whole process, because they decide what each stored fact means, also for code that is handed nothing but a fact."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
@@ -33,10 +37,10 @@ class Op(StrEnum):
 
 def normalize_value(key: str, value: object) -> str:
     """Return a value in its one spelling. Raises BadValue if the key cannot hold it, and for an unknown key."""
-    parse = KEYS.get(key)
-    if parse is None:
+    known = KEYS.get(key)
+    if known is None:
         raise BadValue(f"there is no key {key[:MAX_NAME_CHARS]!r}")
-    text = parse(value)
+    text = known.parse(value)
     if text is None:
         raise BadValue(f"{key} cannot hold this value")
     return text
@@ -76,6 +80,32 @@ def split_items(value: str) -> list[str]:
 # --- the types of values: each parser returns the one spelling, or None
 
 ValueParser = Callable[[object], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactKey:
+    """A structural key: its type, and how Hermes speaks of it."""
+
+    name: str
+    parse: ValueParser
+    form: str = "a short name"
+    """The form of its values, for a model that gave another one."""
+    is_list: bool = False
+    """Its value is a list that grows."""
+    is_system: bool = False
+    """Only Hermes itself writes it."""
+    holds_names: bool = False
+    """Its values are names. A free fact with the name is about it; one with a 2 or a Friday need not be about a number or a day."""
+    is_identity: bool = False
+    """A change makes free facts that name the old value untrue: a user who eats fish now is no longer "vegan since 2019"."""
+    group: str = ""
+    """Keys of one group may note the same thing: "no peanuts" is a restriction and an allergy."""
+    heading: str = "What you know about the user:"
+    """The line above it in a prompt."""
+    gap: str = ""
+    """What is not known if the key has no value: `Which area they live in.` Empty: Hermes does not ask for it."""
+    gap_rank: int = 0
+    """The gaps with the smallest rank are the most useful ones."""
 
 
 def whole_number(low: int, high: int) -> ValueParser:
@@ -145,47 +175,6 @@ def parse_zone(value: object) -> str | None:
         return None
 
 
-DAYS = {
-    day: aliases.split()
-    for day, aliases in {
-        "monday": "mon senin lunes lundi montag lunedì segunda maandag",
-        "tuesday": "tue selasa martes mardi dienstag martedì terça dinsdag",
-        "wednesday": "wed rabu miércoles mercredi mittwoch mercoledì quarta woensdag",
-        "thursday": "thu kamis jueves jeudi donnerstag giovedì quinta donderdag",
-        "friday": "fri jumat viernes vendredi freitag venerdì sexta vrijdag",
-        "saturday": "sat sabtu sábado samedi samstag sabato zaterdag",
-        "sunday": "sun minggu domingo dimanche sonntag domenica zondag",
-        "weekend": "weekends fin finde akhirpekan",
-        "weekday": "weekdays",
-    }.items()
-}
-DIETS: Mapping[str, Sequence[str]] = {
-    "omnivore": ("everything", "no restrictions", "none"),
-    "vegan": ("plant based",),
-    "vegetarian": ("veggie", "lacto vegetarian", "ovo lacto vegetarian"),
-    "pescatarian": ("pescetarian",),
-    "flexitarian": (),
-    "halal": (),
-    "kosher": (),
-    "keto": ("ketogenic", "low carb"),
-    "paleo": (),
-    "gluten free": ("celiac", "coeliac"),
-    "lactose free": ("dairy free",),
-}
-BUDGETS: Mapping[str, Sequence[str]] = {
-    "low": ("cheap", "budget", "$"),
-    "medium": ("mid", "moderate", "mid range", "$$"),
-    "high": ("expensive", "upscale", "$$$"),
-    "luxury": ("fine dining", "no limit", "$$$$"),
-}
-GOALS: Mapping[str, Sequence[str]] = {
-    "lose weight": ("weight loss", "cut", "fat loss", "slim down"),
-    "gain muscle": ("build muscle", "bulk", "muscle gain"),
-    "gain weight": (),
-    "maintain weight": ("maintain", "maintenance", "stay fit"),
-    "get fit": ("fitness", "endurance", "get in shape"),
-    "eat healthier": ("health", "be healthy", "general health"),
-}
 LANGUAGE_NAMES: Mapping[str, Sequence[str]] = {
     "en": ("english",),
     "id": ("indonesian", "bahasa", "bahasa indonesia"),
@@ -205,35 +194,99 @@ LANGUAGE_NAMES: Mapping[str, Sequence[str]] = {
     "tr": ("turkish",),
 }
 
-STRUCTURAL_KEYS: Mapping[str, ValueParser] = MappingProxyType(
-    {
-        "diet": one_of(DIETS),
-        "favorite_areas": parse_names,
-        "interests": parse_names,
-        "last_booking": parse_line,
-        "typical_party_size": whole_number(1, 50),
-        "preferred_booking_hour": parse_hour,
-        "preferred_booking_day": one_of(DAYS),
-        "favorite_venue": parse_name,
-        "favorite_category": parse_name,
-        "home_area": parse_name,
-        "language": one_of(LANGUAGE_NAMES),
-        "timezone": parse_zone,
-        "budget_level": one_of(BUDGETS),
-        "allergies": parse_names,
-        "occasions": parse_names,
-        "dislikes": parse_names,
-    }
+NAME_LIST_FORM = "short names with commas between them"
+
+CORE_KEYS: Sequence[FactKey] = (
+    FactKey(
+        name="allergies",
+        parse=parse_names,
+        form=NAME_LIST_FORM,
+        is_list=True,
+        holds_names=True,
+        group="food",
+        gap="Whether they are allergic to anything.",
+        gap_rank=2,
+    ),
+    FactKey(name="home_area", parse=parse_name, holds_names=True, gap="Which area they live in.", gap_rank=3),
+    FactKey(name="timezone", parse=parse_zone, form="an IANA name such as Asia/Makassar", gap="Which time zone they are in.", gap_rank=4),
+    FactKey(
+        name="interests",
+        parse=parse_names,
+        form=NAME_LIST_FORM,
+        is_list=True,
+        holds_names=True,
+        gap="What they are interested in.",
+        gap_rank=11,
+    ),
+    FactKey(
+        name="dislikes", parse=parse_names, form=NAME_LIST_FORM, is_list=True, holds_names=True, gap="What they do not like.", gap_rank=12
+    ),
+    FactKey(
+        name="occasions",
+        parse=parse_names,
+        form=NAME_LIST_FORM,
+        is_list=True,
+        holds_names=True,
+        gap="Which occasions they celebrate.",
+        gap_rank=13,
+    ),
+    FactKey(
+        name="language",
+        parse=one_of(LANGUAGE_NAMES),
+        form=f"one of {', '.join(LANGUAGE_NAMES)}",
+        gap="Which language they prefer.",
+        gap_rank=15,
+    ),
 )
-FITNESS_KEYS: Mapping[str, ValueParser] = MappingProxyType(
-    {
-        "calorie_target": whole_number(500, 10_000),
-        "dietary_restrictions": parse_names,
-        "fitness_goal": one_of(GOALS),
-    }
-)
-KEYS: Mapping[str, ValueParser] = MappingProxyType({**STRUCTURAL_KEYS, **FITNESS_KEYS})
-LIST_KEYS = frozenset({"favorite_areas", "interests", "allergies", "occasions", "dislikes", "dietary_restrictions"})
-"""Keys whose value is a list that grows."""
-SYSTEM_KEYS = frozenset({"last_booking"})
-"""Keys that only Hermes itself writes."""
+
+
+# --- the keys of this process
+
+_keys: dict[str, FactKey] = {key.name: key for key in CORE_KEYS}
+KEYS: Mapping[str, FactKey] = MappingProxyType(_keys)
+
+
+def use_pack_keys(keys: Iterable[FactKey]) -> None:
+    """Make these keys known besides those of Hermes itself, in place of the pack keys before."""
+    known = {key.name: key for key in (*CORE_KEYS, *keys)}
+    _keys.clear()
+    _keys.update(known)
+
+
+class KeysWith(Collection[str]):
+    """The names of the known keys for which something holds."""
+
+    def __init__(self, holds: Callable[[FactKey], object]) -> None:
+        self._holds = holds
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in KEYS and bool(self._holds(KEYS[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, key in KEYS.items() if self._holds(key))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+LIST_KEYS = KeysWith(lambda key: key.is_list)
+SYSTEM_KEYS = KeysWith(lambda key: key.is_system)
+NAME_KEYS = KeysWith(lambda key: key.holds_names)
+IDENTITY_KEYS = KeysWith(lambda key: key.is_identity)
+
+
+def are_related(one: str | None, other: str | None) -> bool:
+    """Whether two keys may note the same thing."""
+    first, second = (KEYS[name].group if name is not None and name in KEYS else "" for name in (one, other))
+    return first != "" and first == second
+
+
+def keys_by_heading() -> Mapping[str, Sequence[str]]:
+    """Return the keys in the order of a prompt, under their headings."""
+    headings = dict.fromkeys(key.heading for key in KEYS.values())
+    return {heading: [name for name, key in KEYS.items() if key.heading == heading] for heading in headings}
+
+
+def gap_texts() -> Mapping[str, str]:
+    """Return what is worth asking a user, by key, the most useful first."""
+    return {key.name: key.gap for key in sorted(KEYS.values(), key=lambda key: key.gap_rank) if key.gap}

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from uuid import UUID
 
 import structlog
@@ -36,7 +37,7 @@ from hermes.ports.memories import (
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.tools import ErasedFacts
 from hermes.soul.extract_rules import read_statements
-from hermes.soul.fact_keys import KEYS, LIST_KEYS, Op, merge_values, split_items
+from hermes.soul.fact_keys import KEYS, LIST_KEYS, NAME_KEYS, Op, are_related, merge_values, split_items
 from hermes.soul.my_data import ConversationEraser
 from hermes.soul.statements.same_item import same_item
 from hermes.soul.terms import DENSE_WORD, MIN_SAME_COSINE, differ, fold, terms, words
@@ -45,15 +46,6 @@ log = structlog.get_logger()
 
 MIN_ABOUT_SHARE = 2 / 3
 """Share of the request's words that a free fact must have to be about them."""
-FOOD_KEYS = frozenset({"diet", "allergies", "dietary_restrictions"})
-"""Keys under which the same thing may be noted: "no peanuts" is a restriction and an allergy."""
-NAME_KEYS = frozenset({
-    *FOOD_KEYS,
-    *("dislikes", "interests", "occasions", "favorite_areas", "favorite_venue", "favorite_category", "home_area"),
-})  # fmt: skip
-"""Keys whose values are names. A free fact with the name is about it; one with a 2 or a Friday need not be about party size or day."""
-
-KEY_TERMS = {key: frozenset(terms(key.replace("_", " "))) for key in KEYS}
 EMBED_TIMEOUT_S = 1.0
 MAX_READ_FACTS = 500
 """The newest free facts, in which statements are read: each takes most of a millisecond. Older ones are only searched for the value."""
@@ -216,8 +208,7 @@ def match_request(request: ForgetRequest, known: Sequence[Fact], near: Mapping[U
 
 
 def match_by_key(request: ForgetRequest, fact: Fact) -> MatchedFact | None:
-    are_food_keys = bool(request.text) and {fact.key, request.key} <= FOOD_KEYS
-    if fact.key is None or not (fact.key == request.key or are_food_keys):
+    if fact.key is None or not (fact.key == request.key or (request.text and are_related(fact.key, request.key))):
         return None
     left = merge_values(fact.key, fact.text, request.text, Op.FORGET, same_item)
     if left == fact.text:
@@ -229,13 +220,18 @@ def match_by_key(request: ForgetRequest, fact: Fact) -> MatchedFact | None:
 def match_by_words(text: str, fact: Fact) -> MatchedFact | None:
     """The items of a fact that the words name. Words that name a key match that key alone: "my peanut allergy" is no dislike of peanuts."""
     asked = set(terms(text))
-    about = KEY_TERMS.get(fact.key or "", frozenset())
-    named = [key for key, found in KEY_TERMS.items() if found <= asked]
+    about = key_terms(fact.key or "")
+    named = [key for key in KEYS if key_terms(key) <= asked]
     if not asked or (named and fact.key not in named):
         return None
     gone = tuple(item for item in parts_of(fact) if asked <= about or is_named(item, asked - about))
     kept = [item for item in parts_of(fact) if item not in gone]
     return MatchedFact(fact, gone, ", ".join(kept) or None) if gone else None
+
+
+@cache
+def key_terms(key: str) -> frozenset[str]:
+    return frozenset(terms(key.replace("_", " ")))
 
 
 def is_named(item: str, asked: set[str]) -> bool:
@@ -327,7 +323,7 @@ def is_marked(key: str | None, own: frozenset[int], mark: ForgetMark) -> bool:
         return not mark.is_same_turn and mark.key in (None, key)
     if key is None:
         return len(meant & own) >= (MIN_ABOUT_SHARE if mark.key is None else 1) * len(meant)
-    is_same_subject = mark.key in (None, key) or {mark.key, key} <= FOOD_KEYS
+    is_same_subject = mark.key in (None, key) or are_related(mark.key, key)
     return is_same_subject and bool(own) and (own <= meant or meant <= own)
 
 

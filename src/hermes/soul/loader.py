@@ -19,7 +19,16 @@ from hermes.ports.errors import PortError, StoreUnavailable
 from hermes.ports.memories import DreamDepth, Dreams, Memories, PastMessages, Soul, SoulCache
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.users import Agent, User
-from hermes.soul.prompt_layers import Sanitize, SoulBase, build_base, message_note, room_note, room_system_message, system_message
+from hermes.soul.prompt_layers import (
+    DEFAULT_ROLE,
+    Sanitize,
+    SoulBase,
+    build_base,
+    message_note,
+    room_note,
+    room_system_message,
+    system_message,
+)
 from hermes.soul.recall import NOTHING_RECALLED, Recall, RecalledFacts
 
 log = structlog.get_logger()
@@ -41,6 +50,8 @@ class SoulLoader:
     recall: Recall
     alerts: Alerts
     sanitize: Sanitize
+    role: str = DEFAULT_ROLE
+    """What the agent is: `concierge`."""
     timeout_s: float = 2.0
     """Longest wait for the base."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -52,10 +63,10 @@ class SoulLoader:
         recalled = await self._find_facts(user.id, text, now, has_facts=known is None or known.has_facts)
         note = message_note(now, known, recalled.facts, self.sanitize)
         load_ms = round((time.perf_counter() - started) * 1000)
-        return Soul(system_message(agent, known), note, recalled.is_used, load_ms, known.timezone if known else None)
+        return Soul(system_message(agent, known, self.role), note, recalled.is_used, load_ms, known.timezone if known else None)
 
     def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        return Soul(room_system_message(agent), room_note(now), is_recall_used=False, load_ms=0)
+        return Soul(room_system_message(agent, self.role), room_note(now), is_recall_used=False, load_ms=0)
 
     async def invalidate(self, user_id: UUID) -> None:
         for pause_s in (*DROP_PAUSES_S, None):

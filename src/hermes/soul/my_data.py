@@ -233,7 +233,7 @@ def data_as_json(data: MyData, *, account: str | None = None) -> dict[str, Any]:
         **friend,
         "credits": asdict(data.balance),
         "channels": [asdict(channel) for channel in shown],
-        "kept": asdict(data.kept),
+        "kept": data.kept.by_kind(),
         **memory_as_json(data.memory),
     }
     written: dict[str, Any] = to_json_value(fields)

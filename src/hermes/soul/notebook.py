@@ -16,12 +16,7 @@ from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
 from hermes.soul.extract import JUNK_PATTERNS, MemoryWriter
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import (
-    BUDGETS,
-    DAYS,
-    DIETS,
-    GOALS,
     KEYS,
-    LANGUAGE_NAMES,
     LIST_KEYS,
     SYSTEM_KEYS,
     BadValue,
@@ -34,19 +29,6 @@ from hermes.soul.recall import MAX_RECALLED_FACTS, Recall
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.terms import terms
 
-VALUE_FORMS: Mapping[str, str] = {
-    "diet": f"one of {', '.join(DIETS)}",
-    "typical_party_size": "a number from 1 to 50",
-    "preferred_booking_hour": "an hour from 0 to 23",
-    "preferred_booking_day": f"one of {', '.join(DAYS)}",
-    "language": f"one of {', '.join(LANGUAGE_NAMES)}",
-    "timezone": "an IANA name such as Asia/Makassar",
-    "budget_level": f"one of {', '.join(BUDGETS)}",
-    "calorie_target": "a number from 500 to 10000",
-    "fitness_goal": f"one of {', '.join(GOALS)}",
-    **dict.fromkeys(LIST_KEYS, "short names with commas between them"),
-}
-"""The form of a key's value, if it is not a short name."""
 FREE_TEXT_KEYS = frozenset({"note", "fact"})
 """Keys whose facts are kept in the user's own words, without the key; a new one does not replace an older one."""
 
@@ -97,7 +79,7 @@ class MemoryNotebook:
         try:
             text = normalize_value(key, value)
         except BadValue as error:
-            raise ValueError(f"{error}; it takes {VALUE_FORMS.get(key, 'a short name')}") from None
+            raise ValueError(f"{error}; it takes {KEYS[key].form}") from None
         if any(self.writer.sanitize(item) is None for item in (split_items(text) if key in LIST_KEYS else [text])):
             raise ValueError("this cannot be remembered, because it reads like an instruction")
         # Lists grow: a user who is allergic to nuts and now mentions shrimps is allergic to both.

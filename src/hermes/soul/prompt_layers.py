@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from hermes.ports.memories import Dream, DreamKind, Fact, PastMessage
 from hermes.ports.users import Agent, Tone
 from hermes.router.speakers import ROOM_RULE
-from hermes.soul.fact_keys import FITNESS_KEYS, LIST_KEYS, STRUCTURAL_KEYS, split_items
+from hermes.soul.fact_keys import LIST_KEYS, keys_by_heading, split_items
 
 Sanitize = Callable[[str], str | None]
 """Returns the text made safe to show; None if the whole text must be dropped."""
@@ -51,20 +51,28 @@ class SoulBase:
     """Whether the user has free facts, so that recall can find something."""
 
 
-def system_message(agent: Agent, base: SoulBase | None) -> str:
+DEFAULT_ROLE = "assistant"
+"""What the agent is, if no pack says otherwise."""
+
+
+def system_message(agent: Agent, base: SoulBase | None, role: str = DEFAULT_ROLE) -> str:
     """The system message: who the agent is, then what it knows about the user. Without a base it is the personality alone."""
-    return "\n\n".join(part for part in (personality(agent), base.text if base else "") if part)
+    return "\n\n".join(part for part in (personality(agent, role), base.text if base else "") if part)
 
 
-def personality(agent: Agent) -> str:
+def personality(agent: Agent, role: str = DEFAULT_ROLE) -> str:
     language = "Answer in the language that the user writes in, unless they asked for another one."
-    return "\n".join([*character_lines(agent, "a personal concierge"), language, DATA_RULE])
+    return "\n".join([*character_lines(agent, f"a personal {role}"), language, DATA_RULE])
 
 
-def room_system_message(agent: Agent) -> str:
+def room_system_message(agent: Agent, role: str = DEFAULT_ROLE) -> str:
     """The system message of a shared room: who the agent is, and how to tell the speakers apart. It has no facts about any of them."""
     language = "Answer the last message, in the language that it is written in."
-    return "\n".join([*character_lines(agent, "a concierge in a shared conversation"), language, ROOM_RULE])
+    return "\n".join([*character_lines(agent, f"{article(role)} {role} in a shared conversation"), language, ROOM_RULE])
+
+
+def article(word: str) -> str:
+    return "an" if word[:1] in "aeiou" else "a"
 
 
 def character_lines(agent: Agent, what: str) -> list[str]:
@@ -77,8 +85,7 @@ def build_base(facts: Sequence[Fact], past: Sequence[PastMessage], dreams: Seque
     known = {fact.key: fact.text for fact in facts if fact.key is not None}
     shown = [(message, text) for message in past if (text := sanitize(message.text.lstrip()[:MAX_PAST_CHARS]))]
     layers = (
-        layer("What you know about the user:", keyed_lines(known, STRUCTURAL_KEYS, sanitize)),
-        layer("Their fitness context:", keyed_lines(known, FITNESS_KEYS, sanitize)),
+        *(layer(heading, keyed_lines(known, keys, sanitize)) for heading, keys in keys_by_heading().items()),
         layer("What they wrote in earlier sessions, oldest first:", [f"[{n}] {text}" for n, (_, text) in enumerate(shown, 1)]),
         dream_layers(dreams, sanitize),
     )

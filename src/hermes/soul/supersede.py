@@ -14,12 +14,9 @@ from datetime import datetime
 from uuid import UUID
 
 from hermes.ports.memories import Embedding, Fact, FactChange, FactOrigin, NewFact
-from hermes.soul.fact_keys import Op, merge_values
+from hermes.soul.fact_keys import IDENTITY_KEYS, Op, merge_values
 from hermes.soul.statements.same_item import same_item
 from hermes.soul.terms import canonical, fold, is_nearly_equal, is_same, terms
-
-IDENTITY_KEYS = frozenset({"diet"})
-"""Keys whose change makes free facts that name the old value untrue: a user who eats fish now is no longer "vegan since 2019"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

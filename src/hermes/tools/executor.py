@@ -19,9 +19,9 @@ import structlog
 from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.ports.tools import EffectRecord, EffectRecords, GatedTools, Offers, PendingOffer, ToolCall, ToolResult, ToolUser
-from hermes.tools.gate.gate import Gate
-from hermes.tools.parameters import BadArguments, parse_arguments
-from hermes.tools.registry import CODE_PARAMETER, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach
+from hermes.tools.gate import Gate
+from hermes.tools.parameters import BadArguments, parse_arguments, read_text
+from hermes.tools.registry import CODE_NAME, MAX_CODE_CHARS, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach
 
 log = structlog.get_logger()
 
@@ -150,7 +150,7 @@ class Toolbox:
         code = await self.offers.put(context.tx, context.user, PendingOffer(tool.name, offer.terms), valid_s=OFFER_VALID_S)
         return (
             f"{offer.text}\nNothing is ordered yet. Ask the user to confirm. When they agree in their next message, "
-            f"call {tool.name} with {CODE_PARAMETER.name} {code} and nothing else."
+            f"call {tool.name} with {CODE_NAME} {code} and nothing else."
         )
 
     async def _take_offer(self, tool: Tool, code: str, context: ToolContext) -> PendingOffer:
@@ -193,8 +193,11 @@ def confirmation_code(tool: Tool, call: ToolCall) -> str | None:
     """Return the code with which a call confirms an offer; None if the call asks for an offer, or the tool makes none."""
     if tool.prepare is None:
         return None
-    given = parse_arguments(call.arguments).get(CODE_PARAMETER.name)
-    return CODE_PARAMETER.shape.read(CODE_PARAMETER.name, given).upper() or None if given is not None else None
+    given = parse_arguments(call.arguments).get(CODE_NAME)
+    try:
+        return read_text(MAX_CODE_CHARS, given).upper() or None if given is not None else None
+    except ValueError as error:
+        raise BadArguments(f"{CODE_NAME} {error}") from None
 
 
 def first_outcome(known: EffectRecord, tool: Tool) -> str:

@@ -27,8 +27,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.tools.parameters import BadArguments, clean_text, parse_arguments
-from hermes.tools.registry import CODE_PARAMETER, Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, schema_of
+from hermes.tools.parameters import BadArguments, clean_text, missing_text, parse_arguments
+from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, schema_of, with_code
 
 log = structlog.get_logger()
 
@@ -160,9 +160,7 @@ class McpConnection:
             given = parse_arguments(arguments)
             missing = [each for each in required if given.get(each) is None]
             if missing:
-                raise BadArguments(
-                    f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; ask the user if you do not know"
-                )
+                raise BadArguments(missing_text(missing))
             return {key: value for key, value in given.items() if key in known}
 
         async def run(_: ToolContext, arguments: Mapping[str, Any]) -> str:
@@ -172,10 +170,7 @@ class McpConnection:
             return Offer(f"Offer: {name} with {json.dumps(dict(arguments), ensure_ascii=False)}", arguments)
 
         if asks:
-            parameters = {
-                **parameters,
-                "properties": {**parameters.get("properties", {}), CODE_PARAMETER.name: dict(CODE_PARAMETER.shape.schema)},
-            }
+            parameters = with_code(parameters)
         description = clean_text(served.description or served.title or served.name)[:MAX_DESCRIPTION_CHARS]
         return Tool(
             name=name,

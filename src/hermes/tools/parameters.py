@@ -1,4 +1,4 @@
-"""The parameters of a tool: a JSON schema from a function's signature, and the reading of arguments against it.
+"""The parameters of a tool: a JSON schema from a function's signature, and the reading of arguments against it, with pydantic.
 
     async def book(concierge: Concierge, context: ToolContext, *, day: Annotated[date, "The day."], people: Annotated[int, "How many."] = 2)
 
@@ -13,10 +13,14 @@ import inspect
 import json
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from functools import partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, create_model, model_validator
+from pydantic.config import JsonDict
 
 MAX_TEXT_CHARS = 300
 MAX_ITEMS = 20
@@ -43,51 +47,46 @@ class BadArguments(Exception):
     """The arguments are not valid."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueShape:
-    """One kind of value: its JSON schema for the model, and its reader."""
+class ArgumentsModel(BaseModel):
+    """Base of the models that are made from signatures and dataclasses. Unknown keys are dropped."""
 
-    schema: Mapping[str, Any]
-    read: Callable[[str, Any], Any]
-    """Turns a JSON value into the function's argument. The name is for the error."""
+    @model_validator(mode="before")
+    @classmethod
+    def drop_nulls(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """An argument that is null gets its default, like one that is absent."""
+        return {name: value for name, value in given.items() if value is not None}
 
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One argument of a tool."""
-
-    name: str
-    shape: ValueShape
-    is_required: bool
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that the model wrote, without defaults."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """The arguments of a tool."""
 
-    each: tuple[Parameter, ...]
+    model: type[ArgumentsModel]
 
     @property
     def schema(self) -> dict[str, Any]:
         """Their JSON schema, always the same bytes for the same signature."""
-        schema: dict[str, Any] = {"type": "object", "properties": {each.name: dict(each.shape.schema) for each in self.each}}
-        required = [each.name for each in self.each if each.is_required]
-        return {**schema, "required": required} if required else schema
+        schema = self.model.model_json_schema()
+        plain: dict[str, Any] = plain_schema({"type": "object", **schema}, schema.get("$defs", {}))
+        return plain
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the function's arguments. Raises BadArguments. An argument that is absent or null gets the function's default."""
-        values = {each.name: each.shape.read(each.name, given[each.name]) for each in self.each if given.get(each.name) is not None}
-        missing = [each.name for each in self.each if each.is_required and each.name not in values]
-        if missing:
-            raise BadArguments(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; ask the user if you do not know")
-        return values
+        try:
+            return self.model.model_validate(dict(given)).given()
+        except ValidationError as error:
+            raise BadArguments(fault_text(error)) from None
 
 
 def parameters_of(function: Callable[..., Any]) -> Parameters:
     """Read a signature: everything after the star is a parameter. Raises TypeError for a kind that is not known."""
-    hints = get_type_hints(function, include_extras=True)
     keywords = [each for each in inspect.signature(function).parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    return Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is inspect.Parameter.empty) for each in keywords))
+    required = {each.name: each.default is inspect.Parameter.empty for each in keywords}
+    return Parameters(model_of(function.__name__, get_type_hints(function, include_extras=True), required))
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
@@ -103,51 +102,95 @@ def parse_arguments(arguments: str) -> dict[str, Any]:
     return given
 
 
-def shape_of(hint: Any) -> ValueShape:
-    """The shape of an annotation. Raises TypeError for one that is not known."""
-    if get_origin(hint) is Annotated:
-        inner, *notes = get_args(hint)
-        return with_description(shape_with(inner, notes), notes)
-    return shape_with(hint, [])
+def missing_text(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} missing; ask the user if you do not know"
 
 
-def with_description(shape: ValueShape, notes: list[Any]) -> ValueShape:
-    texts = [note for note in notes if isinstance(note, str)]
-    return ValueShape({**shape.schema, "description": texts[0]}, shape.read) if texts else shape
+def fault_text(error: ValidationError) -> str:
+    """Return the first fault in one line; arguments that are missing come last, and together."""
+    faults = [(fault, [part for part in fault["loc"] if isinstance(part, str)]) for fault in error.errors(include_url=False)]
+    wrong = [(fault.get("ctx", {}).get("error", fault["msg"]), path) for fault, path in faults if fault["type"] != "missing"]
+    if wrong:
+        problem, path = wrong[0]
+        return ": ".join([*path[:-1], f"{path[-1]} {problem}"])
+    above = faults[0][1][:-1]
+    return ": ".join([*above, missing_text([path[-1] for _, path in faults if path[:-1] == above])])
 
 
-def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in {Union, types.UnionType}:
-        [some] = [each for each in inner if each is not types.NoneType]  # one kind or nothing; a union of kinds has no clear reading
-        return shape_with(some, notes)
-    bounds = next((note for note in notes if isinstance(note, Between)), None)
+# --- from annotations to pydantic's
+
+
+def model_of(name: str, hints: Mapping[str, Any], required: Mapping[str, bool]) -> type[ArgumentsModel]:
+    """Return the pydantic model of these names. A default is never read: `given` leaves it to the function."""
+    fields: dict[str, Any] = {each: (annotation_of(hints[each]), ... if required[each] else None) for each in required}
+    return create_model(name, __base__=ArgumentsModel, **fields)
+
+
+def annotation_of(hint: Any) -> Any:
+    """Return an annotation for pydantic: the kind, its tolerant reader, limits and description. Raises TypeError for an unknown kind."""
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(kind) in {Union, types.UnionType}:
+        [kind] = [each for each in get_args(kind) if each is not types.NoneType]  # a union of kinds has no clear reading
+    origin, inner = get_origin(kind), get_args(kind)
     at_most = next((note.length for note in notes if isinstance(note, AtMost)), None)
-    match origin or hint:
-        case _ if origin is Literal:
-            shape = choice_shape(inner)
-        case _ if origin is list:
-            shape = list_shape(shape_of(inner[0]), at_most or MAX_ITEMS)
-        case _ if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            shape = object_shape(hint)
-        case _ if hint is str:
-            shape = text_shape(at_most or MAX_TEXT_CHARS)
-        case _ if hint is int or hint is float:
-            shape = number_shape(hint, bounds)
-        case _ if hint in PLAIN_SHAPES:
-            shape = PLAIN_SHAPES[hint]
-        case _:
-            raise TypeError(f"a tool cannot take a {hint!r}")
-    return shape
+    bounds = next((note for note in notes if isinstance(note, Between)), None)
+    readers: list[Any]
+    if origin is Literal:
+        readers = [BeforeValidator(partial(read_choice, inner))]
+    elif origin is list:
+        item: Any = annotation_of(inner[0])
+        kind, readers = list[item], [BeforeValidator(partial(read_list, at_most or MAX_ITEMS))]
+    elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        kind, readers = object_annotation(kind)
+    elif kind is str:
+        readers = [BeforeValidator(partial(read_text, at_most or MAX_TEXT_CHARS))]
+    elif kind in (int, float):
+        readers = [BeforeValidator(partial(read_number, kind, bounds))]
+    elif kind in READERS:
+        readers = [BeforeValidator(READERS[kind])]
+    else:
+        raise TypeError(f"a tool cannot take a {hint!r}")
+    limits: JsonDict = {"minimum": bounds.low, "maximum": bounds.high} if bounds else {}
+    field = Field(description=next((note for note in notes if isinstance(note, str)), None), json_schema_extra=limits or None)
+    return Annotated[(kind, field, *readers)]
 
 
-def text_shape(max_chars: int) -> ValueShape:
-    def read(name: str, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise BadArguments(f"{name} must be a text")
-        return clean_text(str(value))[:max_chars].strip()
+def object_annotation(kind: type[Any]) -> tuple[type[ArgumentsModel], list[Any]]:
+    """Return the model of a dataclass, and its readers. A plain text is read as its first field."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    required = {each.name: each.default is dataclasses.MISSING for each in dataclasses.fields(kind)}
+    model = model_of(kind.__name__, get_type_hints(kind, include_extras=True), required)
 
-    return ValueShape({"type": "string"}, read)
+    def read(value: Any) -> Any:
+        given = {names[0]: value} if isinstance(value, str) else value
+        if not isinstance(given, dict):
+            raise ValueError(f"must be an object with {', '.join(names)}")  # noqa: TRY004  # pydantic reports a ValueError
+        return given
+
+    return model, [BeforeValidator(read), AfterValidator(lambda found: kind(**found.given()))]
+
+
+def plain_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a schema without what no model needs: titles, defaults, and references to definitions elsewhere."""
+    if isinstance(node, list):
+        return [plain_schema(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        node = {**definitions[node["$ref"].rpartition("/")[2]], **node}
+    kept = {key: value for key, value in node.items() if key not in {"title", "default", "$ref", "$defs"}}
+    if isinstance(kept.get("properties"), dict):  # its keys are the names of arguments, and one may be `title`
+        kept["properties"] = {name: plain_schema(each, definitions) for name, each in kept["properties"].items()}
+    return {key: value if key == "properties" else plain_schema(value, definitions) for key, value in kept.items()}
+
+
+# --- what a model may write for each kind: a reader returns the value, or raises ValueError with what it must be
+
+
+def read_text(max_chars: int, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a text")  # noqa: TRY004  # pydantic reports a ValueError
+    return clean_text(str(value))[:max_chars].strip()
 
 
 def clean_text(value: str) -> str:
@@ -156,83 +199,48 @@ def clean_text(value: str) -> str:
     return " ".join(kept.split())
 
 
-def number_shape(kind: type[int | float], bounds: Between | None) -> ValueShape:
-    word = "whole number" if kind is int else "number"
-
-    def read(name: str, value: Any) -> int | float:
-        try:
-            found = float(value.replace(",", ".") if isinstance(value, str) else value)
-        except (TypeError, ValueError, OverflowError):
-            raise BadArguments(f"{name} must be a {word}") from None
-        if isinstance(value, bool) or not math.isfinite(found) or (kind is int and not found.is_integer()):
-            raise BadArguments(f"{name} must be a {word}")
-        if bounds is not None and not bounds.low <= found <= bounds.high:
-            raise BadArguments(f"{name} must be between {bounds.low:g} and {bounds.high:g}")
-        return int(found) if kind is int else found
-
-    schema: dict[str, Any] = {"type": "integer" if kind is int else "number"}
-    return ValueShape({**schema, "minimum": bounds.low, "maximum": bounds.high} if bounds else schema, read)
+def read_number(kind: type[int | float], bounds: Between | None, value: Any) -> int | float:
+    expected = ValueError("must be a whole number" if kind is int else "must be a number")
+    try:
+        found = float(value.replace(",", ".") if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        raise expected from None
+    if isinstance(value, bool) or not math.isfinite(found) or (kind is int and not found.is_integer()):
+        raise expected
+    if bounds is not None and not bounds.low <= found <= bounds.high:
+        raise ValueError(f"must be between {bounds.low:g} and {bounds.high:g}")
+    return int(found) if kind is int else found
 
 
-def choice_shape(options: tuple[Any, ...]) -> ValueShape:
-    by_text = {str(option).casefold(): option for option in options}
-
-    def read(name: str, value: Any) -> Any:
-        found = by_text.get(str(value).strip().casefold())
-        if found is None:
-            raise BadArguments(f"{name} must be one of: {', '.join(map(str, options))}")
-        return found
-
-    return ValueShape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
-
-
-def list_shape(item: ValueShape, max_items: int) -> ValueShape:
-    def read(name: str, value: Any) -> list[Any]:
-        values = value if isinstance(value, list) else [value]
-        return [item.read(name, each) for each in values[:max_items] if each is not None]
-
-    return ValueShape({"type": "array", "items": dict(item.schema)}, read)
-
-
-def object_shape(kind: type[Any]) -> ValueShape:
-    """The shape of a dataclass, field by field. A plain text is read as its first field."""
-    hints = get_type_hints(kind, include_extras=True)
-    fields = dataclasses.fields(kind)
-    inner = Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is dataclasses.MISSING) for each in fields))
-
-    def read(name: str, value: Any) -> Any:
-        given = {fields[0].name: value} if isinstance(value, str) else value
-        if not isinstance(given, dict):
-            raise BadArguments(f"{name} must be an object with {', '.join(each.name for each in inner.each)}")
-        try:
-            return kind(**inner.read(given))
-        except BadArguments as error:
-            raise BadArguments(f"{name}: {error}") from None
-
-    return ValueShape(inner.schema, read)
-
-
-def read_bool(name: str, value: Any) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    found = known.get(str(value).strip().casefold())
+def read_choice(options: Iterable[Any], value: Any) -> Any:
+    found = {str(option).casefold(): option for option in options}.get(str(value).strip().casefold())
     if found is None:
-        raise BadArguments(f"{name} must be true or false")
+        raise ValueError(f"must be one of: {', '.join(map(str, options))}")
     return found
 
 
-def time_reader(kind: type[date | time | datetime], example: str) -> Callable[[str, Any], Any]:
-    def read(name: str, value: Any) -> Any:
-        try:
-            return kind.fromisoformat(str(value).strip())
-        except ValueError:
-            raise BadArguments(f"{name} must be written like {example}") from None
-
-    return read
+def read_list(max_items: int, value: Any) -> list[Any]:
+    """A single value is a list of one."""
+    return [each for each in (value if isinstance(value, list) else [value])[:max_items] if each is not None]
 
 
-PLAIN_SHAPES: Mapping[Any, ValueShape] = {
-    bool: ValueShape({"type": "boolean"}, read_bool),
-    datetime: ValueShape({"type": "string", "format": "date-time"}, time_reader(datetime, "2026-01-31T19:30")),
-    date: ValueShape({"type": "string", "format": "date"}, time_reader(date, "2026-01-31")),
-    time: ValueShape({"type": "string", "format": "time"}, time_reader(time, "19:30")),
+def read_bool(value: Any) -> bool:
+    found = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(str(value).strip().casefold())
+    if found is None:
+        raise ValueError("must be true or false")
+    return found
+
+
+def read_moment(kind: type[date | time | datetime], example: str, value: Any) -> date | time | datetime:
+    try:
+        return kind.fromisoformat(str(value).strip())
+    except ValueError:
+        raise ValueError(f"must be written like {example}") from None
+
+
+READERS: Mapping[Any, Callable[[Any], Any]] = {
+    bool: read_bool,
+    datetime: partial(read_moment, datetime, "2026-01-31T19:30"),
+    date: partial(read_moment, date, "2026-01-31"),
+    time: partial(read_moment, time, "19:30"),
 }

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from hermes.graph.message import FrozenDict, freeze_items
 from hermes.ports.runtime import Transaction
 from hermes.ports.tools import ToolUser
-from hermes.tools.parameters import Parameter, Parameters, parameters_of, parse_arguments, text_shape, with_description
+from hermes.tools.parameters import Parameters, parameters_of, parse_arguments
 
 S = TypeVar("S")
 
@@ -92,9 +92,8 @@ class Tool:
     """A tool that does not say otherwise is for one person."""
 
 
-CODE_PARAMETER = Parameter(
-    "confirmation_code", with_description(text_shape(12), ["Only after the user agreed to an offer: its code."]), is_required=False
-)
+CODE_NAME, MAX_CODE_CHARS = "confirmation_code", 12
+"""The argument with which a call confirms an offer."""
 
 
 @dataclass(slots=True)
@@ -107,6 +106,7 @@ class UnboundTool(Generic[S]):
     reach: ToolReach
     parameters: Parameters
     function: Callable[..., Awaitable[Any]]
+    has_own_transactions: bool = False
     _carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
 
     def confirmed(self, carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]]) -> None:
@@ -126,20 +126,30 @@ class UnboundTool(Generic[S]):
             return await carry_out(services, context, terms) if carry_out else ""
 
         spends = carry_out is not None
-        parameters = Parameters((*self.parameters.each, CODE_PARAMETER)) if spends else self.parameters
         return Tool(
             name=self.name,
             effect=self.effect,
-            schema=schema_of(self.name, self.description, parameters.schema),
+            schema=schema_of(self.name, self.description, self.schema),
             read=lambda arguments: self.parameters.read(parse_arguments(arguments)),
             run=settle if spends else call,
             prepare=call if spends else None,
+            is_foreign=self.has_own_transactions,
             reach=self.reach,
         )
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its parameters; with the code that confirms an offer, if it spends."""
+        return with_code(self.parameters.schema) if self.effect is ToolEffect.SPENDS else self.parameters.schema
 
-def tool(effect: ToolEffect, reach: ToolReach) -> Callable[[Callable[..., Awaitable[Any]]], UnboundTool[Any]]:
+
+def tool(
+    effect: ToolEffect, reach: ToolReach, *, has_own_transactions: bool = False
+) -> Callable[[Callable[..., Awaitable[Any]]], UnboundTool[Any]]:
     """Make a tool of a typed async function. The model reads its docstring, so the docstring says when to use the tool.
+
+    `has_own_transactions`: the executor runs the tool without a transaction, because its service opens its own. Inside a transaction it
+    would hold one connection and wait for a second; if all connections of a pool are held so, it deadlocks.
 
     Raises TypeError for a tool that changes something and is for a room: every change belongs to one person."""
 
@@ -149,9 +159,15 @@ def tool(effect: ToolEffect, reach: ToolReach) -> Callable[[Callable[..., Awaita
             raise TypeError(f"{function.__name__}: a tool needs a docstring; without it no model knows how to use the tool")
         if effect is not ToolEffect.READS and reach is ToolReach.ROOM:
             raise TypeError(f"{function.__name__}: a tool that {effect} works for one person, so it cannot be for a room")
-        return UnboundTool(function.__name__, description, effect, reach, parameters_of(function), function)
+        return UnboundTool(function.__name__, description, effect, reach, parameters_of(function), function, has_own_transactions)
 
     return make
+
+
+def with_code(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's parameters with the one that confirms an offer."""
+    code = {"type": "string", "description": "Only after the user agreed to an offer: its code."}
+    return {**parameters, "properties": {**parameters.get("properties", {}), CODE_NAME: code}}
 
 
 def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ from hermes.ports.backends import (
     Usage,
 )
 from hermes.soul import prompt_layers
-from hermes.tools.images.message_images import image_note, unseen_attachment
+from hermes.tools.images import image_note, unseen_attachment
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""

@@ -9,22 +9,22 @@ from typing import Any, cast
 
 import pytest
 
-from hermes.backends import Script, ScriptedBackend
+from hermes.backends import ScriptedBackend
 from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.ports.users import Agent
 from hermes.router.speakers import label_message
 from hermes.soul import extract_answer, prompt_layers
 from hermes.soul.fact_keys import KEYS
 from hermes.soul.terms import terms
-from hermes.tools.concierge import concierge_tools
 from hermes.tools.registry import ToolReach
 from hermes.tools.vocabulary import LANGUAGES
+from tests.fakes.concierge import ALL_TOOLS, concierge_script
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""
 NOTE = prompt_layers.message_note(NOON, prompt_layers.SoulBase("", "Asia/Makassar", ()), [], str)
-TOOLS = {tool.name: tool for tool in concierge_tools(cast("Any", None))}
-CONCIERGE = ScriptedBackend(Script.default())
+TOOLS = {recipe.name: recipe.of(cast("Any", None)) for recipe in ALL_TOOLS}
+CONCIERGE = ScriptedBackend(concierge_script())
 
 
 def user(text: str, *parts: Any) -> ChatMessage:
@@ -184,7 +184,7 @@ async def test_what_came_of_it_is_told_from_all_results(results: list[str], said
 
 
 async def test_what_came_of_it_is_told_in_sixteen_languages() -> None:
-    [rule] = [rule for rule in Script.default().rules if rule.confirmations]
+    [rule] = [rule for rule in concierge_script().rules if rule.confirmations]
     assert [set(confirmation.say) for confirmation in rule.confirmations] == [set(LANGUAGES)] * 7
 
 
@@ -396,14 +396,14 @@ SPOKEN: dict[str, tuple[str, str, str, str, str, str]] = {
 
 def test_every_language_is_spoken() -> None:
     assert set(SPOKEN) == set(LANGUAGES)
-    script = Script.default()
+    script = concierge_script()
     assert set(script.otherwise) == set(LANGUAGES)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_the_basics_are_answered_in_the_language_of_the_visitor(language: str) -> None:
     greeting, thanks, help_, search, area, nonsense = SPOKEN[language]
-    script = Script.default()
+    script = concierge_script()
     greets, thanked, helps, finds = (
         next(texts for rule in script.rules for texts in (rule.say, rule.then) if str(texts.get("en", "")).startswith(begins))
         for begins in ("Hello!", "You are very welcome", "I am your concierge", "Here is what I found")
@@ -421,7 +421,7 @@ async def test_the_basics_are_answered_in_the_language_of_the_visitor(language: 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_the_examples_that_are_given_work(language: str) -> None:
-    quoted = re.findall("[“„«「] ?([^“”»」]+?) ?[“”»」]", Script.default().otherwise[language])
+    quoted = re.findall("[“„«「] ?([^“”»」]+?) ?[“”»」]", concierge_script().otherwise[language])
     assert [("tool_calls" in await answered(example)) for example in quoted] == [True, True], quoted
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from hermes.backends.anthropic_request import encode as encode_for_anthropic
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.backends.openai_compatible import encode as encode_for_openai
+from hermes.packs.concierge.gate import IMAGE_INTENTS
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.sessions import RecentHistory, Session
@@ -24,9 +25,9 @@ from hermes.router.steps.load_history import LoadedHistory
 from hermes.soul.sanitize import scan
 from hermes.testing import ScriptedModel, call_tool
 from hermes.testing.memory import MemoryGraphs, RouterHarness
-from hermes.tools.concierge import PACK
 from hermes.tools.images import MessageImages
 from hermes.tools.no_tools import NoTools
+from tests.fakes.concierge import ALL_TOOLS
 from tests.unit.tools.images.model import Desk
 from tests.unit.tools.images.samples import PICTURES, PNG
 
@@ -56,7 +57,7 @@ async def server() -> AsyncIterator[int]:
 @pytest.fixture
 async def images(server: int) -> AsyncIterator[MessageImages]:
     fetcher = PublicImageFetcher(max_bytes=LIMIT, local_port=server)
-    yield MessageImages(web=fetcher, scan=scan, max_bytes=LIMIT)
+    yield MessageImages(web=fetcher, scan=scan, intents=IMAGE_INTENTS, max_bytes=LIMIT)
     await fetcher.aclose()
 
 
@@ -133,7 +134,7 @@ async def test_words_that_want_something_else_get_all_tools(images: MessageImage
     made = house(images, "For how many?")
     await handle_message(made.claim("book a table there tonight", media_url=at(server)), made.services)
     [ask] = asks(made)
-    assert (names(ask), ask.tool_choice) == ([recipe.name for recipe in PACK], None)
+    assert (names(ask), ask.tool_choice) == ([recipe.name for recipe in ALL_TOOLS], None)
 
 
 async def test_a_picture_stays_with_the_tools_that_are_warm_and_takes_none_of_them_away(images: MessageImages, server: int) -> None:
@@ -141,7 +142,7 @@ async def test_a_picture_stays_with_the_tools_that_are_warm_and_takes_none_of_th
     services = made.services
     for text, picture in (("remind me to eat", False), ("how many calories?", True), ("and where can I eat it?", False)):
         await handle_message(made.claim(text, media_url=at(server) if picture else None), services)
-    everything = [recipe.name for recipe in PACK]
+    everything = [recipe.name for recipe in ALL_TOOLS]
     assert [names(ask) for ask in asks(made)] == [everything] * 4
     assert [ask.tool_choice for ask in asks(made)] == [None, {"type": "function", "function": {"name": "calorie_scan"}}, "none", None]
 
@@ -278,7 +279,7 @@ def test_a_yes_is_an_answer_when_our_last_message_asked_something(said: Sequence
 
 
 async def test_a_yes_after_an_offer_has_all_tools_and_after_a_remark_none(images: MessageImages) -> None:
-    for said, tools in (("Shall I book it?", len(PACK)), ("Noted.", 0)):
+    for said, tools in (("Shall I book it?", len(ALL_TOOLS)), ("Noted.", 0)):
         made = house(images, said, "Booked.")
         for text in ("hello", "yes"):
             await handle_message(made.claim(text), made.services)

@@ -15,7 +15,7 @@ from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.memories import Soul
 from hermes.ports.models import ChainFailed, NoCapacity
 from hermes.ports.runtime import Transaction
-from hermes.ports.tools import GatedTools, ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, ToolCall, ToolResult, ToolUser
+from hermes.ports.tools import GatedTools, ImagePrompt, ImageTooLarge, ImageUnreadable, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply
@@ -303,7 +303,7 @@ async def test_without_credit_there_is_the_way_to_more_of_it() -> None:
 
 async def test_a_picture_goes_to_the_model_with_its_question() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}
-    made = house("A bowl of nasi goreng.", images=Sees(ImagePrompt(ImageIntent.CALORIE_SCAN, [part], "How many calories?")))
+    made = house("A bowl of nasi goreng.", images=Sees(ImagePrompt("calorie_scan", [part], "How many calories?")))
     await handle_message(made.claim("lunch", media_url="https://example.com/x.png"), made.services)
     *_, question = asked(made)
     assert question["content"][0] == part
@@ -349,8 +349,6 @@ def test_every_error_of_the_table_has_a_reply_of_its_own_or_a_more_general_one()
         ReplyKind.MONTH_BUDGET,
         ReplyKind.TOOL_DISCLAIMER,
         ReplyKind.APOLOGY,
-        ReplyKind.REMINDER,
-        ReplyKind.PRICE_DROP,
     }
     types = list(FALLBACKS)
     assert all(not issubclass(later, earlier) for at, earlier in enumerate(types) for later in types[at + 1 :]), (

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import PriceWatcher, Product, Reminder
+from hermes.packs.concierge.ports import PriceWatcher, Product, Reminder
+from hermes.packs.concierge.reminders import take_price_drops, take_reminders
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import OutboxState
 from hermes.ports.runtime import Transaction
@@ -73,7 +75,8 @@ class House:
 
     @property
     def proactive(self) -> ProactiveMessenger:
-        parts: dict[str, Any] = {"reminders": self.reminders, "watchers": self.watchers, "inbox": self.inbox, "outbox": self.outbox}
+        sources = [partial(take_reminders, self.reminders), partial(take_price_drops, self.watchers)]
+        parts: dict[str, Any] = {"sources": sources, "inbox": self.inbox, "outbox": self.outbox}
         return ProactiveMessenger(
             **parts,
             transactions=MemoryTransactions(),

@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from hermes.packs.concierge.fact_keys import FITNESS_HEADING
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactOrigin
-from hermes.soul.dream import GAP_TEXTS, deep_dream, find_gaps, light_dream, period_of, read_insights, review_dreams
+from hermes.soul.dream import deep_dream, find_gaps, light_dream, period_of, read_insights, review_dreams
 from hermes.soul.extract_answer import BadAnswer
-from hermes.soul.fact_keys import STRUCTURAL_KEYS
+from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -54,9 +55,9 @@ def test_a_deep_dream_says_what_all_facts_come_back_to_and_what_is_missing() -> 
     dreams = deep_dream(facts, [])
     assert said(dreams) == [
         (DreamKind.INSIGHT, "They often come back to ramen (2 times)."),
-        (DreamKind.GAP, GAP_TEXTS["allergies"]),
-        (DreamKind.GAP, GAP_TEXTS["home_area"]),
-        (DreamKind.GAP, GAP_TEXTS["timezone"]),
+        (DreamKind.GAP, gap_texts()["allergies"]),
+        (DreamKind.GAP, gap_texts()["home_area"]),
+        (DreamKind.GAP, gap_texts()["timezone"]),
     ]
 
 
@@ -65,13 +66,13 @@ def test_gaps_take_turns_and_are_three_at_most() -> None:
     second = find_gaps([], first)
     assert [dream.key for dream in first] == ["diet", "allergies", "home_area"]
     assert [dream.key for dream in second] == ["timezone", "favorite_areas", "favorite_category"]
-    everything = [fact("x", key) for key in STRUCTURAL_KEYS if key != "diet"]
+    everything = [fact("x", key) for key in KEYS if key != "diet"]
     assert [dream.key for dream in find_gaps(everything, first)] == ["diet"]
     assert find_gaps([*everything, fact("vegan", "diet")], []) == []
 
 
 def test_every_gap_is_a_key_that_a_user_can_tell() -> None:
-    assert GAP_TEXTS.keys() == STRUCTURAL_KEYS.keys() - {"last_booking"}
+    assert gap_texts().keys() == {name for name, key in KEYS.items() if key.heading != FITNESS_HEADING and name not in SYSTEM_KEYS}
 
 
 def test_an_insight_of_a_model_names_its_facts() -> None:
@@ -107,7 +108,7 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
         Dream(kind=DreamKind.INSIGHT, text="I surf on Saturdays!", evidence=both),
         Dream(kind=DreamKind.INSIGHT, text="Surf is a large part of their life", evidence=both),
         Dream(kind=DreamKind.GAP, text="Shoe size.", key="shoe_size"),
-        Dream(kind=DreamKind.GAP, text=GAP_TEXTS["diet"], key="diet"),
+        Dream(kind=DreamKind.GAP, text=gap_texts()["diet"], key="diet"),
     ]
     checked = review_dreams(dreams, facts, clean)
     assert [(dream.review, dream.reason) for dream in checked] == [

@@ -58,9 +58,9 @@ def test_the_layers_come_in_their_order() -> None:
     assert build_base(FACTS, PAST, DREAMS, clean).text.splitlines() == [
         "What you know about the user:",
         "<user_data>",
-        "diet: vegan",
-        "timezone: Asia/Makassar",
         "allergies: nuts, milk",
+        "timezone: Asia/Makassar",
+        "diet: vegan",
         "</user_data>",
         "",
         "Their fitness context:",
@@ -100,7 +100,7 @@ def test_nothing_known_leaves_no_heading_behind() -> None:
 
 @pytest.mark.parametrize("tone", list(Tone))
 def test_who_answers_comes_first_with_one_of_four_tones(tone: Tone) -> None:
-    text = system_message(Agent(name="Bali", tone=tone, role="Finds places for tonight."), build_base(FACTS, [], [], clean))
+    text = system_message(Agent(name="Bali", tone=tone, role="Finds places for tonight."), build_base(FACTS, [], [], clean), "concierge")
     opening = f"You are Bali, a personal concierge.\nTone: {TONES[tone]}\nYour role: Finds places for tonight.\n"
     assert text.startswith(opening)
     assert DATA_RULE in text[: text.index("What you know")]

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import pytest
 import structlog
 
+from hermes.packs.concierge import TOOLS
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.tools import GatedTools, ToolCall, Tools, ToolUser
-from hermes.tools.concierge import PACK
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
+from hermes.tools.gate import Gate
 from hermes.tools.no_tools import NoTools
 from hermes.tools.parameters import Between
 from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, UnboundTool, tool
@@ -85,7 +85,7 @@ def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryT
     effects = effects or MemoryTransactions()
     return Toolbox(
         own=[recipe.of(shop) for recipe in RECIPES],
-        gate_=Gate({"none": frozenset(), "full": frozenset({"look", "put"})}),
+        gate_=Gate((), frozenset({"look", "put"})),
         transactions=effects,
         outcomes=MemoryOutcomes(effects),
         offers=MemoryOffers(effects),
@@ -311,4 +311,4 @@ def test_a_tool_that_changes_something_is_for_one_person() -> None:
 
 
 def test_of_the_concierges_tools_those_for_a_room_read_only_what_is_the_same_for_all() -> None:
-    assert {recipe.name for recipe in PACK if recipe.reach is ToolReach.ROOM} == {"venue_search", "dupe_search", "get_delivery_quote"}
+    assert {recipe.name for recipe in TOOLS if recipe.reach is ToolReach.ROOM} == {"venue_search", "dupe_search", "get_delivery_quote"}

@@ -3,11 +3,10 @@
 
 import pytest
 
-from hermes.tools.concierge import PACK
-from hermes.tools.gate.gate import FIRST_CHARS, LAST_CHARS, SUBSETS, Gate
-from hermes.tools.gate.smalltalk import WORDS as SMALL_TALK
-from hermes.tools.gate.words import WORDS
+from hermes.packs.concierge.words import WORDS
+from hermes.tools.gate import FIRST_CHARS, LAST_CHARS, SMALL_TALK
 from hermes.tools.vocabulary import LANGUAGES, Lexicon
+from tests.fakes.concierge import ALL_TOOLS, concierge_gate
 
 BAR = {
     "en": "is there a rooftop bar with sunset views",
@@ -100,15 +99,17 @@ WHO = {
     "tr": "adın ne senin?",
 }
 
+GATE = concierge_gate()
+
 
 def choose(text: str, *, language: str = "en", warm: str | None = None, has_tool_history: bool = False) -> str:
-    return Gate().choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
+    return GATE.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_places_bookings_food_and_small_talk_are_told_apart_in_every_language(language: str) -> None:
     def tools_of(text: str) -> frozenset[str]:
-        return SUBSETS[choose(text, language=language)]
+        return GATE.subsets[choose(text, language=language)]
 
     assert "venue_search" in tools_of(BAR[language])
     assert tools_of(TABLE[language]) >= {"create_booking", "check_booking", "cancel_booking", "get_user_bookings"}
@@ -165,8 +166,8 @@ FORGETTING = {
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_who_asks_to_forget_is_offered_the_tool_for_it(language: str) -> None:
     for warm in (None, "none", "venue", "food", "booking"):
-        chosen = Gate().choose(FORGETTING[language], language=language, warm=warm, has_tool_history=False)
-        assert "forget_memory" in Gate().members(chosen)
+        chosen = GATE.choose(FORGETTING[language], language=language, warm=warm, has_tool_history=False)
+        assert "forget_memory" in GATE.members(chosen)
 
 
 def test_a_set_stays_while_it_is_warm_and_has_what_is_needed() -> None:
@@ -188,11 +189,11 @@ def test_a_yes_after_an_offer_is_no_small_talk() -> None:
 
 
 def test_the_sets_hold_tools_of_the_pack_and_full_holds_all() -> None:
-    names = {recipe.name for recipe in PACK}
-    assert list(SUBSETS) == ["none", "venue", "food", "booking", "full"]
-    assert SUBSETS["full"] == names
-    assert all(members <= names for members in SUBSETS.values())
-    assert Gate().members("something else") == names
+    names = {recipe.name for recipe in ALL_TOOLS}
+    assert list(GATE.subsets) == ["none", "venue", "food", "booking", "full"]
+    assert GATE.subsets["full"] == names
+    assert all(members <= names for members in GATE.subsets.values())
+    assert GATE.members("something else") == names
 
 
 @pytest.mark.parametrize("table", [*WORDS.values(), *SMALL_TALK.values()])

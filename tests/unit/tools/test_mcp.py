@@ -15,7 +15,7 @@ import pytest
 
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
+from hermes.tools.gate import Gate
 from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, open_servers
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 

@@ -17,7 +17,7 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import resources
@@ -45,10 +45,20 @@ from hermes.ports.backends import ModelRequest
 
 DEFAULT_OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"
 
-SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces")
+SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces", "instead")
 ANSWER_KEYS = ("say", "call", "reasoning", "fail", "retry_after_s", "cut_after", "delay_s")
 CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak", "statements")
-RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", "confirm", *ANSWER_KEYS)
+RULE_KEYS = ("part", "name", *CONDITION_KEYS, "find", "ask", "then", "each", "line", "confirm", *ANSWER_KEYS)
+
+PARTS = ("hermes", "results", "rooms", "answers", "errands", "memory", "requests", "unawaited", "talk", "pictures")
+"""The parts of a script that is made of several files, in their order: within a part, the rules of packs come first.
+
+    hermes      requests of Hermes itself              memory      what Hermes knows about the user
+    results     results of tools                       requests    all other requests
+    rooms       rooms that several people share        unawaited   the result of a tool that no rule called
+    answers     yes and no                             talk        small talk
+    errands     requests that go before the memory     pictures    pictures"""
+DEFAULT_PART = "requests"
 
 PIECE_NAME = re.compile(r"\{([a-z_]+)\}")
 """A piece in a pattern. A repetition such as `{1,3}` has digits, so it is no piece."""
@@ -71,10 +81,11 @@ class Script:
     """The words by which a language is recognised, where no rule tells the language."""
 
     @classmethod
-    def default(cls) -> Script:
-        """The script that ships with Hermes: a friendly concierge. In all sixteen languages it greets, finds places, and notes, corrects
-        and forgets what users say about themselves; in English it also books."""
-        return cls.parse((resources.files(__package__) / "default.toml").read_text(encoding="utf-8"), where="default.toml")
+    def default(cls, packs: Sequence[tuple[str, str]] = ()) -> Script:
+        """The script that ships with Hermes, with those of packs, each with its name and text. In all sixteen languages it greets, and
+        notes, corrects and forgets what users say about themselves. Raises BadScript."""
+        own = (resources.files(__package__) / "default.toml").read_text(encoding="utf-8")
+        return cls.parse(own, where="default.toml", packs=packs)
 
     @classmethod
     def load(cls, path: str | Path) -> Script:
@@ -88,20 +99,22 @@ class Script:
         return cls.parse(text, where=str(path))
 
     @classmethod
-    def parse(cls, text: str, *, where: str = "script") -> Script:
-        """Read a script from its text; `where` names it in errors. Raises BadScript."""
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise BadScript(f"{where}: is not TOML: {error}") from error
-        table = ScriptTable(data, f"{where}: ", SCRIPT_KEYS)
-        table.add_pieces("pieces")
-        spelled = {word.casefold(): stands_for for word, stands_for in table.named_texts("spelled").items()}
+    def parse(cls, text: str, *, where: str = "script", packs: Sequence[tuple[str, str]] = ()) -> Script:
+        """Read a script from its text, and with it those of packs, each with its name and text; `where` names it in errors. Raises
+        BadScript.
+
+        A pack's script may use the pieces of the first one. Its rules go before those of the first one, part by part (PARTS). It may have
+        its own text for `otherwise`, and under `instead` its own texts for rules of the first script that have a name."""
+        own = open_table(text, where)
+        others = [open_table(other, name, own.pieces) for name, other in packs]
+        instead = {name: texts for other in others for name, texts in read_instead(other).items()}
+        rules = [rule for table in (*others, own) for rule in read_rules(table, instead if table is own else {})]
+        otherwise = [texts for table in (*others, own) if (texts := table.texts_by_language("otherwise", REQUEST_PLACES))]
         return cls(
-            rules=tuple(read_rule(rule, spelled) for rule in table.tables("rule", RULE_KEYS)),
-            transcript=tuple(read_transcript(answer) for answer in table.tables("transcript", ANSWER_KEYS)),
-            otherwise=table.texts_by_language("otherwise", REQUEST_PLACES) or {"": DEFAULT_OTHERWISE},
-            languages=table.patterns("languages"),
+            rules=tuple(rule for part in PARTS for in_part, rule in rules if in_part == part),
+            transcript=tuple(read_transcript(answer) for answer in own.tables("transcript", ANSWER_KEYS)),
+            otherwise=otherwise[0] if otherwise else {"": DEFAULT_OTHERWISE},
+            languages=own.patterns("languages"),
         )
 
     def answer(self, ask: ModelRequest, *, given: int = 0) -> ScriptAnswer:
@@ -130,13 +143,41 @@ class Script:
 # --- reading
 
 
+def open_table(text: str, where: str, pieces: Mapping[str, str] | None = None) -> ScriptTable:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadScript(f"{where}: is not TOML: {error}") from error
+    table = ScriptTable(data, f"{where}: ", SCRIPT_KEYS, pieces)
+    table.add_pieces("pieces")
+    return table
+
+
+def read_rules(table: ScriptTable, instead: Mapping[str, TextsByLanguage]) -> list[tuple[str, ScriptRule]]:
+    """The rules of one file, each with its part; those with a name in `instead` say that instead."""
+    spelled = {word.casefold(): stands_for for word, stands_for in table.named_texts("spelled").items()}
+    rules = []
+    for each in table.tables("rule", RULE_KEYS):
+        rule, part = read_rule(each, spelled), each.text("part") or DEFAULT_PART
+        if part not in PARTS:
+            each.refuse("part", f'there is no part "{part}"; did you mean "{nearest(part, PARTS)}"?')
+        texts = instead.get(each.text("name") or "")
+        rules.append((part, rule if texts is None else replace(rule, say=texts)))
+    return rules
+
+
+def read_instead(table: ScriptTable) -> dict[str, TextsByLanguage]:
+    within = table.table("instead", table.keys("instead"))
+    return {name: within.texts_by_language(name, REQUEST_PLACES) for name in table.keys("instead")}
+
+
 class ScriptTable:
     """One table of a script. Refuses unknown keys and wrong values."""
 
     def __init__(self, data: Mapping[str, Any], where: str, known: Collection[str], pieces: Mapping[str, str] | None = None) -> None:
         """`pieces` are the patterns that replace `{name}` in a pattern."""
         self._data, self._where = data, where
-        self._pieces = dict(pieces or {})
+        self.pieces = dict(pieces or {})
         for key in data:
             if key not in known:
                 raise BadScript(f'{where}{key}: unknown key; did you mean "{nearest(key, known)}"?')
@@ -146,7 +187,7 @@ class ScriptTable:
         for name in self.keys(key):
             if PIECE_NAME.fullmatch(f"{{{name}}}") is None:
                 self.refuse(f"{key}.{name}", "a piece is named with small letters")
-            self._pieces[name] = f"(?:{self._compile(f'{key}.{name}', self._data[key][name]).pattern})"
+            self.pieces[name] = f"(?:{self._compile(f'{key}.{name}', self._data[key][name]).pattern})"
 
     def __contains__(self, key: str) -> bool:
         return key in self._data
@@ -239,12 +280,12 @@ class ScriptTable:
         items: Sequence[Any] = [value] if or_one and isinstance(value, dict) else value
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             self.refuse(key, "must be a table, or a list of them" if or_one else f"must be tables, each under a line [[{key}]]")
-        return [ScriptTable(item, f"{self._where}{key}[{number}].", known, self._pieces) for number, item in enumerate(items, 1)]
+        return [ScriptTable(item, f"{self._where}{key}[{number}].", known, self.pieces) for number, item in enumerate(items, 1)]
 
     def table(self, key: str, known: Collection[str]) -> ScriptTable:
         value = self._data.get(key, {})
         return (
-            ScriptTable(value, f"{self._where}{key}.", known, self._pieces)
+            ScriptTable(value, f"{self._where}{key}.", known, self.pieces)
             if isinstance(value, dict)
             else self.refuse(key, "must be a table")
         )
@@ -267,10 +308,10 @@ class ScriptTable:
 
     def _insert_pieces(self, key: str, source: str) -> str:
         for found in PIECE_NAME.finditer(source):
-            if found[1] not in self._pieces:
-                near = f"; did you mean {{{nearest(found[1], self._pieces)}}}?" if self._pieces else ""
+            if found[1] not in self.pieces:
+                near = f"; did you mean {{{nearest(found[1], self.pieces)}}}?" if self.pieces else ""
                 self.refuse(key, f"there is no piece {{{found[1]}}}{near}")
-        return PIECE_NAME.sub(lambda found: self._pieces[found[1]], source)
+        return PIECE_NAME.sub(lambda found: self.pieces[found[1]], source)
 
     def _check_languages(self, key: str, given: Collection[str], languages: Collection[str]) -> None:
         """Check that a key has the same languages as `when`, if `when` has any."""

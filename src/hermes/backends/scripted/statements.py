@@ -28,8 +28,6 @@ MAX_CALLS = 12
 """Calls of one round; the router makes no more."""
 TASTES = frozenset({"interests", "dislikes"})
 """Keys of statements that may as well answer a question: "I like the second one"."""
-KEY_PREFIX = re.compile(rf"(?:{'|'.join(key.replace('_', ' ') for key in KEYS)}|{NOTE_KEY}): ")
-"""The English start of a line of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +86,7 @@ def confirm_results(results: Sequence[str], confirmations: Sequence[Confirmation
 
 def lines_of(what: str) -> Iterator[str]:
     """The things in a result's `what`, without the English names of their keys."""
-    return (KEY_PREFIX.sub("", line, count=1) for line in what.split("; ") if line)
+    for line in what.split("; "):
+        key, colon, value = line.partition(": ")
+        if line:
+            yield value if colon and key.replace(" ", "_") in {*KEYS, NOTE_KEY} else line

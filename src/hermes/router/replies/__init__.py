@@ -9,6 +9,6 @@ from hermes.router.replies.catalogue import LANGUAGES, nearest_language
 from hermes.router.replies.formatting import Money
 from hermes.router.replies.kinds import REPLY_VALUES, ReplyKind
 from hermes.router.replies.reference_page import replies_page
-from hermes.router.replies.render import MissingValue, reply
+from hermes.router.replies.render import MissingValue, PackReplies, reply
 
-__all__ = ["LANGUAGES", "REPLY_VALUES", "MissingValue", "Money", "ReplyKind", "nearest_language", "replies_page", "reply"]
+__all__ = ["LANGUAGES", "REPLY_VALUES", "MissingValue", "Money", "PackReplies", "ReplyKind", "nearest_language", "replies_page", "reply"]

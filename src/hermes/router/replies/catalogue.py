@@ -25,7 +25,8 @@ class ReplyCatalogue:
     there is always something to say, and always in the user's own language."""
 
     locale: Locale
-    parts: Mapping[ReplyKind, tuple[str, ...]]
+    parts: Mapping[str, tuple[str, ...]]
+    """By kind."""
     credits: Mapping[str, str]
     """A number of credits, by CLDR's plural category: {"one": "{count} credit", "other": "{count} credits"}."""
 

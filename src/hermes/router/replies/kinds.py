@@ -35,10 +35,6 @@ class ReplyKind(StrEnum):
     """The sender writes faster than Hermes answers."""
     APOLOGY = "apology"
     """Hermes gave up on a message, which is now a dead letter."""
-    REMINDER = "reminder"
-    """A reminder is due. Hermes sends it by itself, not as an answer."""
-    PRICE_DROP = "price_drop"
-    """A product has come down to the price that the user waits for. Hermes sends it by itself, not as an answer."""
 
 
 REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
@@ -55,8 +51,6 @@ REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     ReplyKind.IMAGE_UNREADABLE: (),
     ReplyKind.TOO_MANY_MESSAGES: ("retry_in",),
     ReplyKind.APOLOGY: (),
-    ReplyKind.REMINDER: ("text",),
-    ReplyKind.PRICE_DROP: ("product", "price", "shop", "link"),
 }
 """The values that the caller gives to each reply, by name. The value None says that there is none: its part of the reply is left out.
 
@@ -66,8 +60,4 @@ REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     resets_at       datetime   when Hermes answers again, with a zone; also give `now`, and the user's `zone`
     max_bytes       int        the largest image that Hermes accepts
     retry_in        timedelta  how long to wait
-    text            str        the reminder in the user's own words
-    product         str        brand and name
-    price           Money      what it costs now
-    shop            str        the shop that sells it
 """

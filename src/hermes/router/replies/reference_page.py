@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 
 from hermes.router.replies.catalogue import LANGUAGES, load_catalogue
-from hermes.router.replies.formatting import Money, format_credits
+from hermes.router.replies.formatting import format_credits
 from hermes.router.replies.kinds import ReplyKind
 from hermes.router.replies.render import ReplyValue, reply
 
@@ -22,10 +22,6 @@ SAMPLES: Mapping[str, ReplyValue] = {
     "resets_at": datetime(2026, 11, 16, tzinfo=UTC),
     "max_bytes": 5 * 1024 * 1024,
     "retry_in": timedelta(seconds=30),
-    "text": "📞 12:30",
-    "product": "Nona Daily Matte",
-    "price": Money(12.5, "USD"),
-    "shop": "Nona",
 }
 NEXT_MONTH = datetime(2026, 12, 1, tzinfo=UTC)
 SAMPLE_COUNTS = (0, 1, 2, 3, 5, 11, 21, 100, 1_000_000)

@@ -1,7 +1,8 @@
-"""Bring a database to this version's schema: the migrations of Hermes and of the job queue, forward only, under one lock.
+"""Bring a database to this version's schema: the migrations of the job queue, of Hermes and of its packs, forward only, under one lock.
 
 Any number of processes may start at once: the first one migrates, the others wait and find nothing to do. A migration and its row in
-schema_migrations are one transaction, so a crash leaves the database at the last complete migration."""
+schema_migrations are one transaction, so a crash leaves the database at the last complete migration. A pack's migration is recorded as
+`pack/name`. The tables of a pack that was switched off stay, and its migrations wait until it is on again."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 import psycopg
@@ -46,7 +48,20 @@ class Migration(NamedTuple):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-async def migrate(url: str, *, connect_timeout_s: float = 5.0) -> list[str]:
+class MigrationFolder(NamedTuple):
+    """The migrations of a pack."""
+
+    pack: str
+    folder: Traversable
+
+
+SPLIT_MIGRATION = "0010_concierge"
+SPLIT_DIGEST = "3e4262c8fc87b979b8f56708557e9bd27b259584849aad8e83f54e2b0b200468"
+SPLIT_PARTS = ("0010_tools", "concierge/0001_tables")
+"""Before the concierge was a pack, one migration made the tables of the tools and of the concierge. A database that ran it has both."""
+
+
+async def migrate(url: str, packs: Sequence[MigrationFolder] = (), *, connect_timeout_s: float = 5.0) -> list[str]:
     """Run the migrations that have not run yet; return their names. Raises SchemaRefused, or StoreUnavailable if the server cannot be
     reached."""
     limit_s = max(1, round(connect_timeout_s))
@@ -62,7 +77,7 @@ async def migrate(url: str, *, connect_timeout_s: float = 5.0) -> list[str]:
                 await connection.execute("select pg_advisory_lock(%s)", [LOCK_ID])
             await connection.execute(CREATE_MIGRATIONS_TABLE)
             # The queue's migrations first: ours add an index to its table.
-            return [*await run_queue_migrations(connection), *await run_own_migrations(connection)]
+            return [*await run_queue_migrations(connection), *await run_own_migrations(connection, packs)]
 
 
 @contextmanager
@@ -75,11 +90,11 @@ def translate_permission_errors() -> Iterator[None]:
         raise SchemaRefused(f"{reason}; let this role create tables (grant create on schema public) and the extension vector") from error
 
 
-async def pending_migrations(connection: Connection) -> list[str]:
-    """The names of Hermes's own migrations that have not run, for reports. Raises SchemaRefused as `migrate` does."""
+async def pending_migrations(connection: Connection, packs: Sequence[MigrationFolder] = ()) -> list[str]:
+    """The names of the migrations of Hermes and its packs that have not run, for reports. Raises SchemaRefused as `migrate` does."""
     found = await (await connection.execute("select to_regclass('schema_migrations')")).fetchone()
     done = await applied_digests(connection) if found and found[0] else {}
-    return [migration.name for migration in migrations_to_run(own_migrations(), done)]
+    return [migration.name for migration in migrations_to_run(own_migrations(packs), done)]
 
 
 async def check_server(connection: Connection) -> None:
@@ -90,8 +105,14 @@ async def check_server(connection: Connection) -> None:
         raise SchemaRefused("this PostgreSQL has no pgvector; install it on the server (https://github.com/pgvector/pgvector)")
 
 
-async def run_own_migrations(connection: Connection) -> list[str]:
-    todo = migrations_to_run(own_migrations(), await applied_digests(connection))
+async def packs_in_database(connection: Connection) -> list[str]:
+    """The names of the packs that have tables in this database."""
+    names = sorted(await applied_digests(connection))
+    return list(dict.fromkeys(pack for pack, slash, _ in (name.partition("/") for name in names) if slash and pack != "queue"))
+
+
+async def run_own_migrations(connection: Connection, packs: Sequence[MigrationFolder]) -> list[str]:
+    todo = migrations_to_run(own_migrations(packs), await applied_digests(connection))
     for migration in todo:
         await run_migration(connection, migration)
     return [migration.name for migration in todo]
@@ -123,29 +144,37 @@ async def record_migration(connection: Connection, migration: Migration) -> None
 
 
 async def applied_digests(connection: Connection) -> dict[str, str]:
-    return dict(await (await connection.execute("select name, digest from schema_migrations")).fetchall())
+    done: dict[str, str] = dict(await (await connection.execute("select name, digest from schema_migrations")).fetchall())
+    if done.get(SPLIT_MIGRATION) == SPLIT_DIGEST:
+        del done[SPLIT_MIGRATION]
+        done |= dict.fromkeys(SPLIT_PARTS, SPLIT_DIGEST)
+    return done
 
 
 def migrations_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migration]:
     """The migrations that have not run, in order. Raises SchemaRefused if the database ran a migration that this version does not have,
     or has with another text."""
     names = {migration.name for migration in known}
-    newer = sorted(name for name in done if name not in names and not name.startswith("queue/"))
+    packs = {pack for pack, slash, _ in (name.partition("/") for name in names) if slash}
+    newer = sorted(name for name in done if name not in names and ("/" not in name or name.partition("/")[0] in packs))
     if newer:
         raise SchemaRefused(f"the database was made by a newer Hermes ({newer[-1]}); upgrade this Hermes")
-    changed = [migration.name for migration in known if done.get(migration.name, migration.digest) != migration.digest]
+    changed = [migration.name for migration in known if done.get(migration.name) not in (None, migration.digest, SPLIT_DIGEST)]
     if changed:
         raise SchemaRefused(f"the migration {changed[0]} is not the one that ran in this database; use the version of Hermes that made it")
     return [migration for migration in known if migration.name not in done]
 
 
-def own_migrations() -> list[Migration]:
-    folder = resources.files(__package__) / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in files]
+def own_migrations(packs: Sequence[MigrationFolder] = ()) -> list[Migration]:
+    """The migrations of Hermes itself, then those of each pack."""
+    own = read_migrations(resources.files(__package__) / "migrations")
+    return [*own, *(migration for pack in packs for migration in read_migrations(pack.folder, f"{pack.pack}/"))]
 
 
 def queue_migrations() -> list[Migration]:
-    folder = resources.files("procrastinate.sql") / "migrations"
+    return read_migrations(resources.files("procrastinate.sql") / "migrations", "queue/")
+
+
+def read_migrations(folder: Traversable, prefix: str = "") -> list[Migration]:
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [Migration(f"queue/{file.name.removesuffix('.sql')}", file.read_text(encoding="utf-8")) for file in files]
+    return [Migration(f"{prefix}{file.name.removesuffix('.sql')}", file.read_text(encoding="utf-8")) for file in files]

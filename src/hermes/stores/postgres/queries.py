@@ -12,9 +12,12 @@ from importlib import resources
 NAME_LINE = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 
-def load_queries(file: str) -> dict[str, bytes]:
-    """The queries of `sql/{file}.sql` by name, as bytes: psycopg's types accept str only as a literal."""
-    return split_queries((resources.files(__package__) / "sql" / f"{file}.sql").read_text(encoding="utf-8"))
+def load_queries(file: str, package: str = "") -> dict[str, bytes]:
+    """The queries of `sql/{file}.sql` by name, as bytes: psycopg's types accept str only as a literal.
+
+    With a package, `file` is the name of a file in it."""
+    path = resources.files(package) / file if package else resources.files(__package__) / "sql" / f"{file}.sql"
+    return split_queries(path.read_text(encoding="utf-8"))
 
 
 def split_queries(text: str) -> dict[str, bytes]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
+
+from psycopg import sql
 
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
@@ -43,11 +47,21 @@ LEAVE_QUERIES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class UserTable:
+    """A table of a pack with rows of users. It has a column `user_id`."""
+
+    name: str
+    has_turns: bool = False
+    """It has a column `turn_id`: the turn in which the row was made, and so the account that it belongs to."""
+
+
 class PostgresUsers:
     """The port Users. A new user is created under a lock of their channel, so that two first messages make one user."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, keyring: Keyring, tables: Sequence[UserTable] = ()) -> None:
+        """`tables` are those of the packs."""
+        self._keyring, self._tables = keyring, tables
 
     async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
@@ -150,7 +164,8 @@ class PostgresUsers:
 
     async def count_data(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         query = SQL["count_data" if account is None else "count_data_in_account"]
-        [counts] = await fetch_rows(tx, UserDataCounts, query, {"user_id": user_id, "account": account})
+        records = {table.name: await self._count_rows(tx, table, user_id, account) for table in self._tables}
+        [counts] = await fetch_rows(tx, partial(UserDataCounts, records=records), query, {"user_id": user_id, "account": account})
         return counts
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
@@ -163,13 +178,30 @@ class PostgresUsers:
         await self.hold(tx, user_id)
         await self._keyring.discard(tx, user_id)
         for query in FORGET_QUERIES:
+            if query == "forget_errands":
+                await self._delete_rows(tx, user_id)
             await execute(tx, SQL[query], {"user_id": user_id, "account": None})
 
     async def forget_in_account(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id, account=account)
         for query in LEAVE_QUERIES:
+            if query == "leave_errands":
+                await self._delete_rows(tx, user_id, account)
             await execute(tx, SQL[query], {"user_id": user_id, "account": account})
+
+    async def _count_rows(self, tx: Transaction, table: UserTable, user_id: UUID, account: str | None) -> int:
+        if account is not None and not table.has_turns:
+            return 0
+        query = sql.SQL("select count(*) from {} {}").format(sql.Identifier(table.name), rows_of(account))
+        return int(await fetch_value(tx, query.as_bytes(), {"user_id": user_id, "account": account}))
+
+    async def _delete_rows(self, tx: Transaction, user_id: UUID, account: str | None = None) -> None:
+        """Delete the rows of the packs. Columns that are not sealed reveal too much as well: when a user eats out, how they pay."""
+        for table in self._tables:
+            if account is None or table.has_turns:
+                query = sql.SQL("delete from {} {}").format(sql.Identifier(table.name), rows_of(account))
+                await execute(tx, query.as_bytes(), {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
         """Add a user with a data key, or return the user who has this id already."""
@@ -198,6 +230,15 @@ class ChannelHolder(NamedTuple):
     is_paid: bool
     is_waiting: bool
     channels: int
+
+
+def rows_of(account: str | None) -> sql.SQL:
+    """The condition for the rows of a user, or for those that one account has of them."""
+    if account is None:
+        return sql.SQL("where user_id = %(user_id)s")
+    return sql.SQL(
+        "where user_id = %(user_id)s and turn_id in (select turn_id from inbox where user_id = %(user_id)s and account_id = %(account)s)"
+    )
 
 
 def channel_columns(channel: UserChannel) -> dict[str, str]:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from hermes.ports.concierge import Food, FoundProduct, MealItem
+from hermes.packs.concierge import Concierge
+from hermes.packs.concierge.data_files import sample_foods, sample_products
+from hermes.packs.concierge.ports import Food, FoundProduct, MealItem
 from hermes.ports.runtime import Transaction
 from hermes.ports.tools import FetchedMedia
-from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.data_files import sample_foods, sample_products
 from hermes.tools.executor import Toolbox
-from hermes.tools.gate.gate import Gate
 from hermes.tools.vocabulary import fold
+from tests.fakes.concierge import all_tools, concierge_gate
 from tests.unit.tools.images.samples import PNG
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions
 
@@ -67,8 +67,8 @@ class Desk:
         concierge = Concierge(products=cast("Any", Goods()), nutrition=cast("Any", self.foods), **others)
         effects = MemoryTransactions()
         return Toolbox(
-            own=concierge_tools(concierge),
-            gate_=Gate(),
+            own=all_tools(concierge),
+            gate_=concierge_gate(),
             transactions=effects,
             outcomes=MemoryOutcomes(effects),
             offers=MemoryOffers(effects),

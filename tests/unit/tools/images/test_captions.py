@@ -3,8 +3,9 @@
 
 import pytest
 
-from hermes.ports.tools import ImageIntent
-from hermes.tools.images.captions import WORDS, intent_of
+from hermes.packs.concierge.gate import IMAGE_INTENTS
+from hermes.packs.concierge.words import CAPTIONS
+from hermes.tools import images
 from hermes.tools.vocabulary import LANGUAGES, fold
 
 FOOD = {
@@ -100,10 +101,15 @@ OPEN = {
 }
 
 
+def intent_of(caption: str) -> str | None:
+    found = images.intent_of(caption, IMAGE_INTENTS)
+    return found.tool if found else None
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_caption_decides_where_it_says_what_it_wants(language: str) -> None:
-    assert {caption: intent_of(caption) for caption in FOOD[language]} == dict.fromkeys(FOOD[language], ImageIntent.CALORIE_SCAN)
-    assert {caption: intent_of(caption) for caption in GOODS[language]} == dict.fromkeys(GOODS[language], ImageIntent.DUPE_SEARCH)
+    assert {caption: intent_of(caption) for caption in FOOD[language]} == dict.fromkeys(FOOD[language], "calorie_scan")
+    assert {caption: intent_of(caption) for caption in GOODS[language]} == dict.fromkeys(GOODS[language], "dupe_search")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -117,7 +123,7 @@ def test_captions_that_say_nothing_decide_nothing(caption: str) -> None:
 
 
 def test_every_language_has_its_words() -> None:
-    assert [set(WORDS[name]) for name in ("calories", "dupes", "unless")] == [set(LANGUAGES)] * 3
+    assert [set(CAPTIONS[name]) for name in ("calories", "dupes", "unless")] == [set(LANGUAGES)] * 3
 
 
 def test_a_caption_that_is_far_too_long_is_not_even_folded() -> None:

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from hermes.ports.tools import ImageUnreadable
-from hermes.tools.images.headers import ImageHeader, read_header
+from hermes.tools.image_headers import ImageHeader, read_header
 from tests.unit.tools.images.samples import HEIGHT, JPEG, PICTURES, PNG, WIDTH
 
 ALL = pytest.mark.parametrize("name", PICTURES)

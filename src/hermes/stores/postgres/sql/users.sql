@@ -98,23 +98,13 @@ update users set trains = %(trains)s where id = %(user_id)s and state <> 'delete
 select
     (select count(*) from user_memory where user_id = %(user_id)s) as facts,
     (select count(*) from conversations where user_id = %(user_id)s) as conversations,
-    (select count(*) from inbox where user_id = %(user_id)s) as messages,
-    (select count(*) from bookings where user_id = %(user_id)s) as bookings,
-    (select count(*) from reminders where user_id = %(user_id)s) as reminders,
-    (select count(*) from price_watchers where user_id = %(user_id)s) as price_watchers,
-    (select count(*) from meals where user_id = %(user_id)s) as meals,
-    (select count(*) from orders where user_id = %(user_id)s) as orders
+    (select count(*) from inbox where user_id = %(user_id)s) as messages
 
 -- name: count_data_in_account
 select
     (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s) as facts,
     (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s) as conversations,
-    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s) as messages,
-    0 as bookings,
-    (select count(*) from reminders join inbox using (turn_id) where reminders.user_id = %(user_id)s and account_id = %(account)s) as reminders,
-    (select count(*) from price_watchers join inbox using (turn_id) where price_watchers.user_id = %(user_id)s and account_id = %(account)s) as price_watchers,
-    0 as meals,
-    0 as orders
+    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s) as messages
 
 -- name: hold_channels
 -- The intake of a message updates one of these rows first, so it waits here.
@@ -160,15 +150,9 @@ with nights as (delete from dream_nights where user_id = %(user_id)s),
 delete from user_memory where user_id = %(user_id)s
 
 -- name: forget_errands
--- The effects of tools for this user. Columns that are not sealed reveal too much as well: when the user eats out, how they pay, which
--- number a delivery service gave their order.
-with effects as (delete from tool_effects where user_id = %(user_id)s),
-    offers as (delete from tool_offers where user_id = %(user_id)s),
-    booked as (delete from bookings where user_id = %(user_id)s),
-    alarms as (delete from reminders where user_id = %(user_id)s),
-    prices as (delete from price_watchers where user_id = %(user_id)s),
-    eaten as (delete from meals where user_id = %(user_id)s)
-delete from orders where user_id = %(user_id)s
+-- The effects of tools for this user.
+with effects as (delete from tool_effects where user_id = %(user_id)s)
+delete from tool_offers where user_id = %(user_id)s
 
 -- name: forget_chats
 -- The rows by which the OpenAI endpoint would recognise the user's chats. The chats themselves are sealed; they stay, and no key opens them.
@@ -203,10 +187,8 @@ delete from dreams where user_id = %(user_id)s and evidence && array(select id f
 
 -- name: leave_errands
 with turns as (select turn_id from inbox where user_id = %(user_id)s and account_id = %(account)s),
-    effects as (delete from tool_effects where user_id = %(user_id)s and turn_id in (select turn_id from turns)),
-    offers as (delete from tool_offers where user_id = %(user_id)s and turn_id in (select turn_id from turns)),
-    alarms as (delete from reminders where user_id = %(user_id)s and turn_id in (select turn_id from turns))
-delete from price_watchers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
+    effects as (delete from tool_effects where user_id = %(user_id)s and turn_id in (select turn_id from turns))
+delete from tool_offers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
 
 -- name: leave_turns
 -- With their journal, their interactions and their answers. What they cost stays in the ledger and in `calls`.

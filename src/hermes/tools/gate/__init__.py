@@ -1,1 +1,0 @@
-"""The gate: decides which of a few fixed sets of tools goes with a message."""

@@ -67,14 +67,20 @@ class Line:
         return fault
 
 
-class FaultyConnection(psycopg.AsyncConnection[TupleRow]):
-    line: Line | None = None
+class FaultyCursor(psycopg.AsyncCursor[Any]):
+    """Every statement goes through a cursor, also one that a connection executes."""
 
     async def execute(self, *arguments: Any, **options: Any) -> Any:
         async def statement() -> Any:
-            return await super(FaultyConnection, self).execute(*arguments, **options)
+            return await super(FaultyCursor, self).execute(*arguments, **options)
 
-        return await (statement() if self.line is None else self.line.around(self, Place.STATEMENT, statement))
+        connection = self.connection
+        line = connection.line if isinstance(connection, FaultyConnection) else None
+        return await (statement() if line is None else line.around(connection, Place.STATEMENT, statement))
+
+
+class FaultyConnection(psycopg.AsyncConnection[TupleRow]):
+    line: Line | None = None
 
     async def wait(self, *arguments: Any, **options: Any) -> Any:
         async def round_trip() -> Any:
@@ -201,7 +207,7 @@ async def books(database_url: str, line: Line) -> AsyncIterator[Database]:
     pool = AsyncConnectionPool(
         database_url,
         connection_class=FaultyConnection,
-        kwargs={"autocommit": True},
+        kwargs={"autocommit": True, "cursor_factory": FaultyCursor},
         min_size=2,
         max_size=2,
         open=False,

@@ -65,8 +65,8 @@ async def busy_house(nursery: Nursery, private_stores: PrivateStores, tmp_path: 
     """A house on those stores, with two workers at work."""
     with fresh_database(private_stores.addresses, "template1") as stores:
         async with open_house(nursery, tmp_path, stores, **PATIENT) as house:
-            house.worker()
-            house.worker()
+            workers = [house.worker(), house.worker()]
+            await house.until(lambda: all(worker.said("worker_at_work") for worker in workers), "the workers are at work")
             yield house
 
 

@@ -18,7 +18,7 @@ ALONE = {"HERMES_WORK_CONCURRENCY": "1"}
 IN_THE_CALL = Trap("answer", is_after=False, blow=signal.SIGSTOP)
 BEFORE_ITS_ENTRY = Trap("answer", is_after=True, blow=signal.SIGSTOP)
 BEFORE_THE_END = Trap("journal.finish", is_after=True, blow=signal.SIGSTOP)
-BEFORE_THE_SEND = Trap("commit:inbox.hold", is_after=True, blow=signal.SIGSTOP)
+BEFORE_THE_SEND = Trap("commit:outbox.take", is_after=True, blow=signal.SIGSTOP)
 IN_THE_LAST_TRANSACTION = Trap("commit:inbox.hold", is_after=False, blow=signal.SIGSTOP)
 
 

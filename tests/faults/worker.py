@@ -179,6 +179,7 @@ async def work(orders: Orders) -> None:
             drain_s=settings.work.drain_s,
         )
         hands = SnaredHands(hermes, snare, Postman(orders, snare))
+        log.info("worker_at_work")
         await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from hermes.cli import COMMAND_MODULES, build_app
 from hermes.cli.command_table import typed_words
 from hermes.cli.output import print_properties, print_table
+from hermes.packs import SHIPPED_PACKS
 from hermes.trajectories.formats import FORMATS
 
 SOURCE = Path(__file__).parents[2] / "src" / "hermes"
@@ -64,7 +65,7 @@ def hermes_python(program: str, **variables: str) -> str:
 
 def test_the_table_says_of_each_command_what_the_command_says_of_itself() -> None:
     root = get_command(build_app())
-    lines = {name: line for part in COMMAND_MODULES for name, line in part.commands.items()}
+    lines = {name: line for part in (*COMMAND_MODULES, *SHIPPED_PACKS.values()) for name, line in part.commands.items()}
     assert lines == {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()}
 
 

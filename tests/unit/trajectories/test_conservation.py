@@ -23,7 +23,7 @@ from hermes.trajectories.source import ExportSession
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.programs import FULLY_TRAINED, PROGRAMS, Step, program_graphs
 
-CI = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+CI = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 LONG = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 Line = dict[str, Any]

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.flows.service import Service
+from tests.preloaded import preloaded_hermes
 
 PATIENCE_S = 60
 
@@ -33,7 +33,7 @@ async def hermes(service: Service, folder: Path, *words: object) -> Ended:
         "COLUMNS": "200",
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hermes", *map(str, words)),
+        *(*preloaded_hermes(), *map(str, words)),
         env=environ,
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,

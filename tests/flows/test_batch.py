@@ -8,7 +8,7 @@ import signal
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.fakes.vendors import Vendors, vendors
 from tests.flows.agent_loop import trained
 from tests.flows.command import PATIENCE_S, Ended
 from tests.flows.toy_model import Sample, completion_ids, prompt_ids
+from tests.preloaded import preloaded_hermes
 
 TOOLS = '''
 import os
@@ -110,9 +111,9 @@ class House:
     def rows(self, *rows: dict[str, Any]) -> None:
         (self.folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    async def start(self, *words: object) -> asyncio.subprocess.Process:
+    async def start(self, *words: object, command: Sequence[str] = (sys.executable, "-m", "hermes")) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hermes", *map(str, words)),
+            *(*command, *map(str, words)),
             env=self.environ,
             cwd=self.folder,
             stdin=asyncio.subprocess.DEVNULL,
@@ -121,7 +122,7 @@ class House:
         )
 
     async def hermes(self, *words: object) -> Ended:
-        process = await self.start(*words)
+        process = await self.start(*words, command=preloaded_hermes())
         async with asyncio.timeout(PATIENCE_S):
             output, complaints = await process.communicate()
         assert process.returncode is not None

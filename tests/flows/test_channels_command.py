@@ -4,13 +4,13 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.stores.seal import new_master_key
+from tests.preloaded import preloaded_hermes
 
 
 class Terminal:
@@ -20,7 +20,7 @@ class Terminal:
         self._environ, self._folder = environ, folder
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hermes", "channels", *words]
+        command = [*preloaded_hermes(), "channels", *words]
         environ = {**self._environ, **variables}
         return subprocess.run(command, env=environ, cwd=self._folder, capture_output=True, text=True, check=False, timeout=60)
 

@@ -20,6 +20,7 @@ import pytest
 
 from hermes.cli.chat import strip_control_characters
 from tests.flows.service import running
+from tests.preloaded import preloaded_hermes
 
 PATIENCE_S = 60
 SCRIPT = """
@@ -55,7 +56,7 @@ class Terminal:
         """Run it to its end, with this on standard input."""
         given = typed.encode() if isinstance(typed, str) else typed
         done = subprocess.run(
-            self.command(*words),
+            [*preloaded_hermes(), "chat", *words],
             env={**self.environ, **variables},
             cwd=self.folder,
             input=given,

@@ -9,7 +9,7 @@ import signal
 import stat
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.fakes.vendors import vendors
 from tests.flows.command import PATIENCE_S, Ended, hermes
 from tests.flows.service import running
 from tests.flows.toy_model import ToyModel
+from tests.preloaded import preloaded_hermes
 from tests.unit.trajectories.compress.job_files import agent_row, graph_line, rows, write
 
 SETTINGS = """
@@ -74,9 +75,9 @@ class House:
     scribe: Scribe
     url: str
 
-    async def start(self, *words: object) -> asyncio.subprocess.Process:
+    async def start(self, *words: object, command: Sequence[str] = (sys.executable, "-m", "hermes")) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hermes", *map(str, words)),
+            *(*command, *map(str, words)),
             env=self.environ,
             cwd=self.folder,
             stdin=asyncio.subprocess.DEVNULL,
@@ -85,7 +86,7 @@ class House:
         )
 
     async def hermes(self, *words: object) -> Ended:
-        process = await self.start(*words)
+        process = await self.start(*words, command=preloaded_hermes())
         async with asyncio.timeout(PATIENCE_S):
             output, complaints = await process.communicate()
         assert process.returncode is not None

@@ -69,6 +69,15 @@ def test_the_table_says_of_each_command_what_the_command_says_of_itself() -> Non
     assert lines == {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()}
 
 
+def test_the_version_reads_no_settings() -> None:
+    program = """import sys
+from hermes.cli import build_app
+build_app(["--version"])
+print(sorted({"hermes.config", "hermes.packs", "pydantic"} & sys.modules.keys()))
+"""
+    assert hermes_python(program) == "[]\n"
+
+
 def test_the_help_loads_no_command_and_no_package_of_an_extra_but_its_own() -> None:
     program = """
 import sys

@@ -187,6 +187,12 @@ def test_the_doctor_says_which_tier_nobody_answers_for(run: Run) -> None:
     assert (result.exit_code, bad[0]) == (1, "tier free has no model that can be asked")
 
 
+def test_the_doctor_reports_an_unknown_pack_once_and_blames_no_other_part(run: Run) -> None:
+    result = run("doctor", "--json", HERMES_PACKS_ENABLED="conciergerie")
+    bad = [(finding["part"], finding["says"]) for finding in json.loads(result.stdout) if finding["health"] == "bad"]
+    assert (result.exit_code, bad) == (1, [("packs", "packs.enabled: there is no pack 'conciergerie'; did you mean 'concierge'?")])
+
+
 def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("insert into schema_migrations (name, digest) values ('9999_wings', '')")

@@ -724,6 +724,9 @@ NO_ADDRESS = "expected an address such as http://host:8000/v1, without a passwor
         ("[model.m]\nid = 'x'", "unknown section [model]; did you mean [models]?"),
         (f"models = '{HUSH}'", "models is a section; write [models.NAME] above its settings, with a name of your own"),
         ("[[models]]\nid = 'x'", "models is a section; write [models.NAME] above its settings, with a name of your own"),
+        ("backends = 5", "backends is a section; write [backends.NAME] above its settings, with a name of your own"),
+        ("backends = [1]", "backends is a section; write [backends.NAME] above its settings, with a name of your own"),
+        (f"[[backends]]\napi_key = '{HUSH}'", "backends is a section; write [backends.NAME] above its settings, with a name of your own"),
         (f"[backends]\nanthropic = '{HUSH}'", "backends.anthropic is a table; write [backends.anthropic] above its settings"),
         (f"[backends.anthropic]\napi_key = ['{HUSH}']", "backends.anthropic.api_key is a list; expected secret text"),
         (f"[backends.anthropic]\nbase_url = 'http://u:{HUSH}@host'", f"backends.anthropic.base_url is text; {NO_ADDRESS}"),
@@ -734,6 +737,11 @@ NO_ADDRESS = "expected an address such as http://host:8000/v1, without a passwor
             "[backends.claude_local]\ncommand = []",
             "backends.claude_local.command is a list; expected a program, or a list of a program and its arguments",
         ),
+        (
+            "[backends.claude_local]\ncommand = ''",
+            "backends.claude_local.command is empty; expected a program, or a list of a program and its arguments",
+        ),
+        ("[backends.claude_local]\ncommand = ['claude', 5]", "backends.claude_local.command[2] is 5; expected text"),
         ("[models.'a b']\nmax_tokens = 0", "models.'a b'.max_tokens is 0; expected a whole number of at least 1"),
     ],
 )
@@ -774,6 +782,7 @@ def test_everything_that_is_wrong_in_tables_is_said_at_once(tmp_path: Path) -> N
                 "expected names that differ in letters or digits"
             ),
         ),
+        ('[mcp."a\\nb"]', r"mcp.'a\nb' has neither a command and a url; expected one of them"),
         (
             "[models.m]\nprices = [{input = 1, output = 1}, {input = 2, output = 2}]",
             "models.m.prices has 2 prices since always; expected one",
@@ -819,6 +828,16 @@ def test_a_variable_has_the_key_and_the_address_of_a_backend(tmp_path: Path) -> 
 def test_a_variable_of_no_backend_is_refused_with_the_nearest_one(tmp_path: Path, variable: str, guess: str) -> None:
     toml = "[backends.my-gpu]\nkind = 'vllm'\nbase_url = 'http://gpu:1'"
     assert faults(tmp_path, toml, {variable: HUSH}) == [f"unknown variable {variable}; did you mean {guess}?"]
+
+
+def test_a_key_in_place_of_the_backends_names_no_variables(tmp_path: Path) -> None:
+    found = faults(tmp_path, f"backends = '{HUSH}'", {"HERMES_BACKENDS_C_APY_KEY": "x"})
+    assert found[1:] == ["unknown variable HERMES_BACKENDS_C_APY_KEY; did you mean HERMES_BACKENDS_VLLM_API_KEY?"]
+
+
+def test_a_backend_that_only_variables_name_has_a_plain_name(tmp_path: Path) -> None:
+    settings = load({"HERMES_BACKENDS_VLLM_BASE_URL": "http://gpu:1"}, cwd=tmp_path)
+    assert repr(settings.backends).startswith("NamedTables({'vllm': BackendSettings(")
 
 
 def test_a_table_with_a_fault_still_has_its_variables(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ from hermes.app.models import backends_from, catalogue_from, check_prices, missi
 from hermes.app.packs import migration_folders, packs_from
 from hermes.app.stores import MASTER_KEY_FILE, home_of, master_keys, open_stores, redis_client
 from hermes.backends import HttpClient
-from hermes.config import Environment, Settings
+from hermes.config import Environment, PackSettings, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError, StartRefused
@@ -61,6 +61,11 @@ async def examine(settings: Settings) -> AsyncIterator[HealthFinding]:
     yield check_home(home)
     yield check_master_key(settings, home)
     yield check_web_port(settings)
+    try:
+        packs_from(settings)
+    except StartRefused as error:
+        yield HealthFinding("packs", Health.BAD, str(error), "see docs/packs.md")
+        settings = replace(settings, packs=PackSettings(enabled=()))  # reported once, and not as a fault of the database and the models
     async with AsyncExitStack() as stack:
         try:
             addresses = await stack.enter_async_context(open_stores(settings, home))

@@ -124,7 +124,9 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
         except ModuleNotFoundError as error:
             return describe_commands({part.extra: missing_package(error)})
     missing = {extra: package for extra, package in EXTRA_PACKAGES.items() if importlib.util.find_spec(package) is None}
-    brought = pack_lines(arguments or ()) if not chosen or arguments is None else {}
+    # The settings say which packs there are, and to read them takes longer than all the rest: the version needs neither.
+    needs_packs = arguments is None or not (chosen or "--version" in arguments)
+    brought = pack_lines(arguments or ()) if needs_packs else {}
     if arguments is None or typed in brought:
         importlib.import_module(PACK_COMMANDS).add_pack_commands(app, arguments or ())
         return app

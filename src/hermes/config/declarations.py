@@ -74,7 +74,7 @@ def backend_variables(names: Iterable[str]) -> list[DeclaredSetting]:
     with these names, and for each kind of server under the name of its kind."""
     return [
         keys_of(BackendSettings, BACKENDS_SECTION, name)[key]
-        for name in dict.fromkeys([*sorted(SERVERS), *names])
+        for name in dict.fromkeys([*sorted(kind.value for kind in SERVERS), *names])
         for key in ("base_url", "api_key")
     ]
 

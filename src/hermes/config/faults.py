@@ -139,7 +139,7 @@ def find_contradictions(settings: Settings) -> Iterator[str]:
         yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"
     for name, server in settings.mcp.items():
         if (server.command is None) == (server.url is None):
-            yield f"mcp.{name} has {'neither' if server.command is None else 'both'} a command and a url; expected one of them"
+            yield f"mcp.{one_line(name)} has {'neither' if server.command is None else 'both'} a command and a url; expected one of them"
     for name, backend in settings.backends.items():
         yield from backend_contradictions(name, backend)
     for variable, count in Counter(map(variable_name, settings.backends)).items():

@@ -162,7 +162,8 @@ class SettingVariables:
 
 def read_variables(environ: Mapping[str, str], here: Path, written: SettingsFile) -> SettingVariables:
     """Read every variable that begins with HERMES_, in the order of their names, and then those of other programs if they count."""
-    settings = [*known_settings(), *backend_variables(written.find((BACKENDS_SECTION,)) or ())]
+    backends = written.find((BACKENDS_SECTION,))
+    settings = [*known_settings(), *backend_variables(backends if isinstance(backends, dict) else ())]
     known, by_name = {setting.variable: setting for setting in settings}, {setting.name: setting for setting in settings}
     texts = {variable: text.strip() for variable, text in environ.items()}
     reading = SettingVariables(here)

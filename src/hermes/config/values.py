@@ -149,8 +149,9 @@ def check_address(text: str) -> str:
 
 
 def list_command(value: object) -> object:
-    """Return the list that a single program without arguments stands for. No shell reads a command, so it needs no quotes."""
-    return [value] if isinstance(value, str) else value
+    """Return the list that a single program without arguments stands for. No shell reads a command, so it needs no quotes. An empty text
+    stays what it is: the fault is about the command, and not about an item of a list that the operator did not write."""
+    return [value] if isinstance(value, str) and value else value
 
 
 def check_command(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -58,7 +58,8 @@ class ArgumentsModel(BaseModel):
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that the model wrote, without defaults."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        fields = type(self).model_fields
+        return {str(fields[name].alias): getattr(self, name) for name in fields if name in self.model_fields_set}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +109,30 @@ def missing_text(names: Sequence[str]) -> str:
 
 def fault_text(error: ValidationError) -> str:
     """Return the first fault in one line; arguments that are missing come last, and together."""
-    faults = [(fault, [part for part in fault["loc"] if isinstance(part, str)]) for fault in error.errors(include_url=False)]
-    wrong = [(fault.get("ctx", {}).get("error", fault["msg"]), path) for fault, path in faults if fault["type"] != "missing"]
-    if wrong:
-        problem, path = wrong[0]
-        return ": ".join([*path[:-1], f"{path[-1]} {problem}"])
-    above = faults[0][1][:-1]
-    return ": ".join([*above, missing_text([path[-1] for _, path in faults if path[:-1] == above])])
+    faults = error.errors(include_url=False)
+    wrong = next((fault for fault in faults if fault["type"] != "missing"), None)
+    if wrong is not None:
+        *above, name = names_in(wrong["loc"])
+        return ": ".join([*above, f"{name} {wrong.get('ctx', {}).get('error', wrong['msg'])}"])
+    place = faults[0]["loc"][:-1]
+    return ": ".join([*names_in(place), missing_text([str(fault["loc"][-1]) for fault in faults if fault["loc"][:-1] == place])])
+
+
+def names_in(place: Iterable[int | str]) -> list[str]:
+    """Return the names of a place, without the numbers of items."""
+    return [part for part in place if isinstance(part, str)]
 
 
 # --- from annotations to pydantic's
 
 
 def model_of(name: str, hints: Mapping[str, Any], required: Mapping[str, bool]) -> type[ArgumentsModel]:
-    """Return the pydantic model of these names. A default is never read: `given` leaves it to the function."""
-    fields: dict[str, Any] = {each: (annotation_of(hints[each]), ... if required[each] else None) for each in required}
+    """Return the pydantic model of these names. A default is never read: `given` leaves it to the function.
+
+    The names are aliases: as an attribute, an argument `json` or `copy` would replace a method of the model."""
+    fields: dict[str, Any] = {
+        f"argument_{each}": (annotation_of(hints[each]), Field(... if required[each] else None, alias=each)) for each in required
+    }
     return create_model(name, __base__=ArgumentsModel, **fields)
 
 

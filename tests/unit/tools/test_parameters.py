@@ -84,6 +84,20 @@ def test_keys_that_nobody_asked_for_are_dropped_and_nulls_are_absent() -> None:
     assert read(people=None, colour="red", __class__="x") == {"day": date(2026, 1, 31)}
 
 
+async def save(desk: object, *, json: str, copy: int = 1, given: str = "", model_config: str = "", _draft: bool = False) -> None: ...
+
+
+def test_an_argument_may_have_any_name() -> None:
+    parameters = parameters_of(save)
+    assert list(parameters.schema["properties"]) == ["json", "copy", "given", "model_config", "_draft"]
+    assert parameters.schema["required"] == ["json"]
+    assert parameters.read({"json": "{}"}) == {"json": "{}"}
+    given = {"json": "a", "copy": 2, "given": "b", "model_config": "c", "_draft": True}
+    assert parameters.read(given) == given
+    with pytest.raises(BadArguments, match=r"^json is missing; ask the user if you do not know$"):
+        parameters.read({"argument_json": "a"})
+
+
 def test_texts_and_lists_are_cut() -> None:
     assert read(note="a\n b\0\u202ec " + "x" * 50)["note"] == "a bc xxxxx"
     assert read(guests=["Ada", {"name": "Grace Hopper", "age": "36"}, {"name": "third"}])["guests"] == [Guest("Ada"), Guest("Grace", 36)]
@@ -105,6 +119,7 @@ def test_texts_and_lists_are_cut() -> None:
         ({"note": {"a": 1}}, "note must be a text"),
         ({"guests": [3]}, "guests must be an object with name, age"),
         ({"guests": [{"age": 3}]}, "guests: name is missing; ask the user if you do not know"),
+        ({"guests": [{"age": 3}, {}]}, "guests: name is missing; ask the user if you do not know"),
         ({"day": None}, "day is missing; ask the user if you do not know"),
     ],
 )

@@ -1,7 +1,8 @@
 """The HTTP client of Hermes, on aiohttp: backends, channels and stores send with it.
 
-It sends each request once: no retries, no redirects, no cookies, no proxy from the environment. Its errors contain no addresses, headers
-or bodies, because these contain keys; and they say whether the request may have arrived. It knows no vendor and no platform.
+It sends each request once: no retries, no redirects, no cookies, no proxy from the environment. aiohttp alone sends a GET a second time if
+the server closes the connection without an answer; it does so for no POST. The errors of this client contain no addresses, headers or
+bodies, because these contain keys; and they say whether the request may have arrived. It knows no vendor and no platform.
 
 Two clients are not this one: `backends/image_fetch.py`, which connects to public addresses only, and the fake platforms."""
 

@@ -209,6 +209,26 @@ async def test_whoever_leaves_a_stream_pays_for_what_was_said(house: House) -> N
     assert house.gateway.slots.used == 0
 
 
+async def test_the_money_is_counted_before_the_gateway_has_settled_although_the_budget_raises(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[int] = []
+
+    async def settle(*_: object, **__: object) -> None:
+        raise ValueError("an amount cannot be negative")
+
+    async def add(micro_usd: int, **_: object) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)  # a slow store
+        added.append(micro_usd)
+
+    monkeypatch.setattr(house.budgets, "settle", settle)
+    monkeypatch.setattr(house.spend, "add", add)
+    answer = await house.gateway.complete(HELLO, house.caller())
+    await house.gateway.wait_settled()
+    assert added == [answer.micro_usd]
+
+
 async def test_nobody_is_let_in_beyond_their_budget(house: House) -> None:
     ask = ModelRequest(messages=HELLO.messages, max_tokens=2_048)
     for _ in range(64):

@@ -278,10 +278,10 @@ class Gateway:
         return call.session_id
 
     async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
-        await asyncio.gather(
-            self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd),
-            self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id),
-        )
+        # A task of its own: if the budget raises, `wait_settled` still waits until the money is counted.
+        adding = self._start(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id))
+        await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
+        await adding
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task and hold a reference to it until it has ended: the event loop alone does not."""

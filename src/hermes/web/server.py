@@ -113,10 +113,9 @@ def create_web(services: WebServices) -> FastAPI:
     return web
 
 
-PROBE_TIMEOUT_S = 2.0
-
-
 # --- health
+
+PROBE_TIMEOUT_S = 2.0
 
 
 def health_routes(services: WebServices) -> APIRouter:

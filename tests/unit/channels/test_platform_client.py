@@ -297,6 +297,22 @@ async def test_a_call_is_never_made_twice_by_itself(post: PlatformHttpClient) ->
     assert len(heard) == 2
 
 
+@pytest.mark.parametrize(("method", "times"), [("POST", 1), ("GET", 2)])
+async def test_a_server_that_answers_nothing_is_asked_again_only_for_what_changes_nothing(
+    post: PlatformHttpClient, method: str, times: int
+) -> None:
+    heard: list[bytes] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with raw(hang_up) as url:
+        with pytest.raises(MaybeSent):
+            await post.send(PlatformRequest(method=method, url=url, headers={}), timeout_s=5)
+    assert len(heard) == times
+
+
 # --- secrets
 
 

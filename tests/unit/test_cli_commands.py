@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from hermes.cli import COMMAND_MODULES, build_app
 from hermes.cli.command_table import typed_words
 from hermes.cli.output import print_properties, print_table
+from hermes.packs import SHIPPED_PACKS
 from hermes.trajectories.formats import FORMATS
 
 SOURCE = Path(__file__).parents[2] / "src" / "hermes"
@@ -64,7 +65,7 @@ def hermes_python(program: str, **variables: str) -> str:
 
 def test_the_table_says_of_each_command_what_the_command_says_of_itself() -> None:
     root = get_command(build_app())
-    lines = {name: line for part in COMMAND_MODULES for name, line in part.commands.items()}
+    lines = {name: line for part in (*COMMAND_MODULES, *SHIPPED_PACKS.values()) for name, line in part.commands.items()}
     assert lines == {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()}
 
 
@@ -100,11 +101,17 @@ def test_without_extras_the_help_has_every_command_and_says_what_to_install() ->
     [
         ("fleet list --json", "hermes: fleet needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
         ("fleet --help", "hermes: fleet needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
+        ("venues list", "hermes: venues needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
         ("verify x", "hermes: verify needs pyarrow; install it: pip install 'hermes-graph[export]'\n"),
     ],
 )
 def test_a_command_without_its_extra_says_in_one_line_what_to_install(words: str, said: str) -> None:
     assert without_packages("psycopg", "pyarrow", words=words) == said
+
+
+def test_a_command_of_a_pack_names_any_package_that_it_lacks() -> None:
+    said = "hermes: venues needs cryptography; install it: pip install 'hermes-graph[serve]'\n"
+    assert without_packages("cryptography", words="venues list") == said
 
 
 # --- options

@@ -89,6 +89,12 @@ async def test_every_fact_is_shown_with_where_it_comes_from(page: Page, service:
     assert page.complaints == []
 
 
+async def test_rows_of_every_pack_are_counted(page: Page) -> None:
+    kept = "{facts: 3, conversations: 1, messages: 2, price_watchers: 1, meals: 0, rain_alarms: 4}"
+    assert await page.see(f"counts({kept})") == "2 messages, 1 price watcher, 4 rain alarms"
+    assert await page.see("counts({facts: 3, conversations: 1, messages: 0})") == "nothing"
+
+
 async def test_one_fact_is_forgotten_and_the_others_stay(page: Page, service: Service) -> None:
     await known(page, service, "likes tea", "has a dog", "lives in Lisbon")
     await open_panel(page)

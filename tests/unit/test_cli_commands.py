@@ -110,11 +110,17 @@ def test_without_extras_the_help_has_every_command_and_says_what_to_install() ->
     [
         ("fleet list --json", "hermes: fleet needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
         ("fleet --help", "hermes: fleet needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
+        ("venues list", "hermes: venues needs psycopg; install it: pip install 'hermes-graph[serve]'\n"),
         ("verify x", "hermes: verify needs pyarrow; install it: pip install 'hermes-graph[export]'\n"),
     ],
 )
 def test_a_command_without_its_extra_says_in_one_line_what_to_install(words: str, said: str) -> None:
     assert without_packages("psycopg", "pyarrow", words=words) == said
+
+
+def test_a_command_of_a_pack_names_any_package_that_it_lacks() -> None:
+    said = "hermes: venues needs structlog; install it: pip install 'hermes-graph[serve]'\n"
+    assert without_packages("structlog", words="venues list") == said
 
 
 # --- options

@@ -16,7 +16,7 @@ from hermes.ports.errors import StartRefused, StoreUnavailable
 from hermes.router.proactive import TakeDue
 from hermes.soul.prompt_layers import DEFAULT_ROLE
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.migrate import MigrationFolder, packs_in_database
+from hermes.stores.postgres.migrate import MigrationFolder, existing_tables, packs_in_database
 from hermes.stores.postgres.users import UserTable
 from hermes.tools.gate import Gate
 from hermes.tools.images import ImageIntent
@@ -27,11 +27,15 @@ log = structlog.get_logger()
 
 
 def packs_from(settings: Settings) -> tuple[Pack, ...]:
-    """Return the packs that are switched on. Raises StartRefused for a pack that does not exist."""
+    """Return the packs that are switched on. Raises StartRefused for a pack that does not exist, and for two of one name."""
     try:
-        return tuple(find_pack(name) for name in settings.pack_names)
+        packs = tuple(find_pack(name) for name in settings.pack_names)
     except PackNotFound as error:
         raise StartRefused(f"packs.enabled: {error}") from None
+    names = [pack.name for pack in packs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise StartRefused(f"packs.enabled: two packs have the name {twice!r}; name each pack once")
+    return packs
 
 
 def script_from(packs: Sequence[Pack]) -> Script:
@@ -44,17 +48,20 @@ def migration_folders(packs: Sequence[Pack]) -> list[MigrationFolder]:
 
 
 async def read_user_tables(settings: Settings, database: Database) -> list[UserTable]:
-    """Return the tables with rows of users: of the packs that are on, and of those that were on earlier."""
+    """Return the tables with rows of users: of the packs that are on, and of those that were on earlier.
+
+    A pack that is off may be a newer version than the one that was on: its migrations wait, and tables that they make are not there yet."""
     packs, earlier = packs_from(settings), []
     async with database.begin() as tx:
-        names = await packs_in_database(connection_of(tx))
-    for name in names:
-        if name not in {pack.name for pack in packs}:
-            try:
-                earlier.append(find_pack(name))
-            except PackNotFound as error:
-                log.warning("pack_tables_without_pack", pack=name, reason=str(error))
-    return [table for pack in (*packs, *earlier) for table in pack.user_tables]
+        for name in await packs_in_database(connection_of(tx)):
+            if name not in {pack.name for pack in packs}:
+                try:
+                    earlier.append(find_pack(name))
+                except PackNotFound as error:
+                    log.warning("pack_tables_without_pack", pack=name, reason=str(error))
+        older = [table for pack in earlier for table in pack.user_tables]
+        there = await existing_tables(connection_of(tx), [table.name for table in older])
+    return [*(table for pack in packs for table in pack.user_tables), *(table for table in older if table.name in there)]
 
 
 @dataclass(frozen=True, slots=True)

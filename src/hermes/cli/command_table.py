@@ -17,7 +17,8 @@ import typer
 from rich.markup import escape
 
 from hermes.cli.commands import LazyParts, app, new_app
-from hermes.cli.output import fail, missing_package
+from hermes.cli.output import complain, fail, missing_package
+from hermes.packs import SHIPPED_PACKS
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.source import ExportSource
 
@@ -123,24 +124,37 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
             importlib.import_module(part.module)
         except ModuleNotFoundError as error:
             return describe_commands({part.extra: missing_package(error)})
-    missing = {extra: package for extra, package in EXTRA_PACKAGES.items() if importlib.util.find_spec(package) is None}
     # The settings say which packs there are, and to read them takes longer than all the rest: the version needs neither.
-    needs_packs = arguments is None or not (chosen or "--version" in arguments)
-    brought = pack_lines(arguments or ()) if needs_packs else {}
-    if arguments is None or typed in brought:
-        importlib.import_module(PACK_COMMANDS).add_pack_commands(app, arguments or ())
-        return app
-    return app if chosen else describe_commands(missing, brought)
+    if arguments is not None and (chosen or "--version" in arguments):
+        return app if chosen else describe_commands({})
+    missing = {extra: package for extra, package in EXTRA_PACKAGES.items() if importlib.util.find_spec(package) is None}
+    brought, faults = read_pack_commands(typed, arguments or (), missing)
+    if not faults and (arguments is None or typed in brought):
+        try:
+            pack_commands = importlib.import_module(PACK_COMMANDS)
+        except ModuleNotFoundError as error:
+            faults = [advise_serve(typed, missing_package(error))]
+        else:
+            pack_commands.add_pack_commands(app, arguments or ())
+            return app
+    return app if chosen else describe_commands(missing, brought, {typed: faults} if typed is not None and faults else {})
 
 
-def pack_lines(arguments: Sequence[str]) -> Mapping[str, str]:
-    """Return the commands of the packs that are on, each with its line; none without the extra `serve`, as its own commands say."""
-    try:
-        lines: Mapping[str, str] = importlib.import_module(PACKS).describe_pack_commands(arguments)
-    except ModuleNotFoundError as error:
-        missing_package(error)
-        return {}
-    return lines
+def read_pack_commands(typed: str | None, arguments: Sequence[str], missing: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the commands of the packs that are on, each with its line; none without the extra `serve`, as its own commands say.
+
+    Also return why the typed command cannot run, if it is, or may be, a command of a pack: wrong settings hide which packs are on."""
+    pack = next((name for name, shipped in SHIPPED_PACKS.items() if typed in shipped.commands), None)
+    if "serve" in missing:
+        return {}, [advise_serve(typed, missing["serve"])] if pack is not None else []
+    lines, faults = importlib.import_module(PACKS).describe_pack_commands(arguments)
+    if not faults and pack is not None and typed not in lines:
+        faults = [f"{typed} is a command of the pack {pack}, which is off; add it to packs.enabled"]
+    return lines, faults
+
+
+def advise_serve(command: str | None, package: str) -> str:
+    return f"{command} needs {package}; install it: pip install 'hermes-graph[serve]'"
 
 
 def typed_words(arguments: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -151,22 +165,33 @@ def typed_words(arguments: Sequence[str], environ: Mapping[str, str]) -> list[st
     return line.replace("'", "").replace('"', "").split()[1:]
 
 
-def describe_commands(missing: Mapping[str, str], brought: Mapping[str, str] | None = None) -> typer.Typer:
+def describe_commands(
+    missing: Mapping[str, str], brought: Mapping[str, str] | None = None, refused: Mapping[str, Sequence[str]] | None = None
+) -> typer.Typer:
     """Return a command line that describes every command. The commands of a missing extra say which package to install.
 
-    `missing` has a missing package of each missing extra; `brought`, the commands of packs with their lines."""
+    `missing` has a missing package of each missing extra; `brought`, the commands of packs with their lines; `refused`, why a command of a
+    pack cannot run."""
     described = new_app()
 
     def refuse(context: typer.Context) -> None:
         [extra] = (part.extra for part in COMMAND_MODULES if context.info_name in part.commands)
         fail(f"{context.info_name} needs {missing[extra]}; install it: pip install 'hermes-graph[{extra}]'")
 
+    def refuse_pack_command(context: typer.Context) -> None:
+        *others, last = (refused or {})[context.info_name or ""]
+        for fault in others:
+            complain(fault)
+        fail(last)
+
     for part in COMMAND_MODULES:
         advice = f"(needs the extra {part.extra}: pip install 'hermes-graph[{part.extra}]')" if part.extra in missing else None
         for name, line in part.commands.items():
             described.command(name, context_settings=ANY_ARGUMENTS, help=escape(advice or line))(refuse)
     for name, line in (brought or {}).items():
-        described.command(name, context_settings=ANY_ARGUMENTS, help=escape(line))(refuse)
+        described.command(name, context_settings=ANY_ARGUMENTS, help=escape(line))(refuse_pack_command)
+    for name in refused or ():
+        described.command(name, context_settings=ANY_ARGUMENTS, hidden=True)(refuse_pack_command)
     return described
 
 

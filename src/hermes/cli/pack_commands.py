@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
 
-from hermes.app import Hermes, StartRefused
-from hermes.app.packs import packs_from
-from hermes.cli.output import fail
+from hermes.app import Hermes
+from hermes.cli.output import fail, print_json, print_table
 from hermes.cli.packs import settings_for
 from hermes.cli.runtime import run, with_hermes
-from hermes.packs import GROUP, Pack, PackServices
+from hermes.packs import GROUP, PackServices, find_pack
 
 T = TypeVar("T")
 
@@ -31,19 +30,17 @@ class CommandConsole:
     def fail(self, message: str) -> NoReturn:
         fail(message)
 
+    def print_table(self, names: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+        print_table(names, rows)
 
-def add_pack_commands(app: typer.Typer, arguments: Sequence[str]) -> set[str]:
-    """Add the commands of the packs to the command line, for the settings that these arguments choose; return their names."""
-    commands = {name: place for pack in packs_for(arguments) for name, place in pack.commands.items()}
+    def print_json(self, value: object) -> None:
+        print_json(value)
+
+
+def add_pack_commands(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Add the commands of the packs to the command line, for the settings that these arguments choose.
+
+    Raises PackNotFound and SettingsError."""
+    commands = {name: place for pack in map(find_pack, settings_for(arguments).pack_names) for name, place in pack.commands.items()}
     for name in commands.keys() - {group.name for group in app.registered_groups}:
         app.add_typer(EntryPoint(name, commands[name], GROUP).load()(CommandConsole()), name=name)
-    return set(commands)
-
-
-def packs_for(arguments: Sequence[str]) -> Sequence[Pack]:
-    """Return the packs that are on. With settings that are wrong there are none: the command itself says what is wrong with them."""
-    settings = settings_for(arguments)
-    try:
-        return packs_from(settings) if settings is not None else ()
-    except StartRefused:
-        return ()

@@ -8,7 +8,8 @@ an entry point of the group `hermes.packs`) or by its place, `module:attribute`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 GROUP = "hermes.packs"
 """The group of entry points."""
+NAME_PATTERN, PLACE_PATTERN = re.compile(r"[a-z][a-z0-9_-]*"), re.compile(r"[\w.]+:[\w.]+")
+TAKEN_NAMES = frozenset({"queue", "mcp"})
+"""Names that mean something else: the migrations of the job queue, and the tools of MCP servers."""
 
 
 class ShippedPack(NamedTuple):
@@ -66,6 +70,7 @@ class Pack:
     """Everything that one pack brings."""
 
     name: str
+    """Small letters, digits, - and _. The migrations are recorded under it, so it never changes."""
     role: str = ""
     """What the agent is, for its prompt: `concierge`. The first pack that says it wins."""
     tools: Callable[[PackServices], Sequence[Tool]] = lambda _: ()
@@ -88,21 +93,29 @@ class Pack:
     commands: Mapping[str, str] = field(default_factory=dict)
     """The commands of `hermes`: from a name to the `module:function` that takes a PackConsole and returns the Typer app."""
 
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name) or self.name in TAKEN_NAMES:
+            raise ValueError(f"a pack cannot have the name {self.name!r}; use another one, of small letters, digits, - and _")
+
 
 def find_pack(name: str) -> Pack:
     """Return a pack by its name or by its place. Raises PackNotFound."""
     installed = {point.name: point for point in entry_points(group=GROUP)}
     installed |= {shipped: EntryPoint(shipped, pack.place, GROUP) for shipped, pack in SHIPPED_PACKS.items()}
     point = EntryPoint(name, name, GROUP) if ":" in name else installed.get(name)
+    if ":" in name and not PLACE_PATTERN.fullmatch(name):
+        raise PackNotFound(f"{name!r} is no place of a pack; write it as module:attribute")
     if point is None:
         near = get_close_matches(name, installed, 1, cutoff=0.0)
         raise PackNotFound(f"there is no pack {name!r}; did you mean {near[0]!r}?")
     try:
         found = point.load()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise PackNotFound(f"the pack {name!r} cannot be loaded: {error}") from error
     if not isinstance(found, Pack):
         raise PackNotFound(f"{point.value} is no pack, but a {type(found).__name__}")
+    if ":" not in name and found.name != name:  # a database knows a pack by its own name; Hermes finds it there after it was switched off
+        raise PackNotFound(f"the entry point {name!r} is the pack {found.name!r}; give both one name")
     return found
 
 
@@ -115,4 +128,12 @@ class PackConsole(Protocol):
 
     def fail(self, message: str) -> NoReturn:
         """Print one line and exit with the code for bad input."""
+        ...
+
+    def print_table(self, names: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+        """Print rows under the names of their columns. No text can control the terminal, and in a pipe every cell is whole."""
+        ...
+
+    def print_json(self, value: object) -> None:
+        """Print a value as one line of JSON."""
         ...

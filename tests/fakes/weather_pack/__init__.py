@@ -19,7 +19,7 @@ from hermes.tools.gate import GateRules
 from hermes.tools.parameters import AtMost
 from hermes.tools.registry import ToolContext, ToolEffect, ToolReach, tool
 
-FOLDER = resources.files("tests.fakes.weather_pack")
+FOLDER = resources.files(__package__)
 REPLIES = PackReplies(FOLDER / "replies.toml", {"rain": ("town",)})
 
 
@@ -48,5 +48,5 @@ PACK = Pack(
     migrations=FOLDER / "migrations",
     user_tables=[UserTable("weather_watches", has_turns=True)],
     script=FOLDER / "script.toml",
-    commands={"weather": "tests.fakes.weather_pack.commands:weather_commands"},
+    commands={"weather": f"{__package__}.commands:weather_commands"},
 )

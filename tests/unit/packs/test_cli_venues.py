@@ -20,9 +20,11 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
     """Run a command on stores of this test's own."""
     monkeypatch.chdir(tmp_path)
 
+    for name, value in (("HOME", str(tmp_path / "home")), ("DATABASE_URL", database_url), ("REDIS_URL", redis_url)):
+        monkeypatch.setenv(f"HERMES_{name}", value)
+
     def command(*words: str) -> Result:
-        environ = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
-        return CliRunner().invoke(build_app(list(words)), list(words), env=environ)
+        return CliRunner().invoke(build_app(list(words)), list(words))
 
     handlers = logging.getLogger().handlers[:]
     yield command
@@ -63,3 +65,32 @@ def test_the_sample_shows_the_columns(run: Run) -> None:
     printed = run("venues", "sample", "--print").stdout
     assert printed.startswith("id,name,category,area,city,latitude,longitude,timezone,hours,price_level,tags,about,address,phone,url\n")
     assert run("venues", "list").stdout == "There are no places here; import some: hermes venues import FILE, or hermes venues sample\n"
+
+
+def test_a_table_of_places_is_whole_in_a_pipe_and_cannot_control_the_terminal(run: Run, tmp_path: Path) -> None:
+    name, area = "The [b]House[/b] of a Hundred Lanterns and One Very Long Name", "\x1b[31mCanggu"
+    (tmp_path / "one.csv").write_text(f"id,name,latitude,longitude,area,tags\nlanterns-by-the-long-beach,{name},-8.65,115.13,{area},bar\n")
+    assert run("venues", "import", "one.csv").exit_code == 0
+    [_, row] = run("venues", "list").stdout.splitlines()
+    assert row.startswith(name)
+    assert row.rstrip().endswith("lanterns-by-the-long-beach")
+    assert "\x1b" not in row
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "complaint"),
+    [
+        ("HERMES_PACKS_ENABLED", "none", "venues is a command of the pack concierge, which is off; add it to packs.enabled"),
+        ("HERMES_ENVIRONMENT", "production", "venues is a command of the pack concierge, which is off; add it to packs.enabled"),
+        ("HERMES_PACKS_ENABLED", "conciege", "packs.enabled: there is no pack 'conciege'; did you mean 'concierge'?"),
+        ("HERMES_PACKS_ENABLED", "concierge,no:PACK", "packs.enabled: the pack 'no:PACK' cannot be loaded: No module named 'no'"),
+        ("HERMES_PACKS_ENABLED", "concierge,concierge", "packs.enabled: two packs have the name 'concierge'; name each pack once"),
+        ("HERMES_WEB_PORT", "abc", "HERMES_WEB_PORT is 'abc'; expected a whole number from 0 to 65535"),
+    ],
+)
+def test_a_command_of_a_pack_that_is_not_on_says_why(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, complaint: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    refused = run("venues", "list")
+    assert (refused.exit_code in {1, 2}, refused.stdout, refused.stderr) == (True, "", f"hermes: {complaint}\n")

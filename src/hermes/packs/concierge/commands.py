@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
 
 from hermes.packs import PackConsole, PackServices
 from hermes.packs.concierge.catalogue import PostgresProducts, PostgresVenues
@@ -60,7 +57,7 @@ def venues_commands(console: PackConsole) -> typer.Typer:
 
         new = console.run(config, put)
         if is_json:
-            typer.echo(json.dumps({"read": len(found), "new": new, "updated": len(found) - new}))
+            console.print_json({"read": len(found), "new": new, "updated": len(found) - new})
             return
         typer.echo(f"{len(found)} places: {new} new, {len(found) - new} updated.")
 
@@ -79,7 +76,7 @@ def venues_commands(console: PackConsole) -> typer.Typer:
                 return await PostgresVenues().list(tx, area=area, limit=limit)
 
         found = console.run(config, read)
-        print_venues(found, is_json=is_json)
+        print_venues(found, console, is_json=is_json)
 
     @venues.command()
     def sample(
@@ -101,7 +98,7 @@ def venues_commands(console: PackConsole) -> typer.Typer:
 
         new = console.run(config, fill)
         if is_json:
-            typer.echo(json.dumps(asdict(new)))
+            console.print_json(asdict(new))
             return
         typer.echo(f"New: {new.venues} places, {new.products} products, {new.foods} foods. Try it: hermes venues list Canggu")
 
@@ -122,16 +119,12 @@ def places_in(file: Path, console: PackConsole) -> list[Venue]:
         console.fail(f"{file}: {error}")
 
 
-def print_venues(venues: Sequence[Venue], *, is_json: bool) -> None:
+def print_venues(venues: Sequence[Venue], console: PackConsole, *, is_json: bool) -> None:
     if is_json:
-        typer.echo(json.dumps([asdict(venue) for venue in venues], ensure_ascii=False))
+        console.print_json([asdict(venue) for venue in venues])
         return
     if not venues:
         typer.echo("There are no places here; import some: hermes venues import FILE, or hermes venues sample")
         return
-    table = Table("name", "category", "area", "city", "price", "hours", "tags", "id", box=None, pad_edge=False)
-    for venue in venues:
-        price, tags = "$" * (venue.price_level or 0), ", ".join(venue.tags)
-        shown = (venue.name, venue.category, venue.area, venue.city, price, venue.hours, tags, venue.id)
-        table.add_row(*map(escape, shown))
-    Console().print(table)
+    rows = [(v.name, v.category, v.area, v.city, "$" * (v.price_level or 0), v.hours, ", ".join(v.tags), v.id) for v in venues]
+    console.print_table(("name", "category", "area", "city", "price", "hours", "tags", "id"), rows)

@@ -111,6 +111,12 @@ async def packs_in_database(connection: Connection) -> list[str]:
     return list(dict.fromkeys(pack for pack, slash, _ in (name.partition("/") for name in names) if slash and pack != "queue"))
 
 
+async def existing_tables(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Return those of the names that are tables of this database."""
+    query = "select name from unnest(%s::text[]) name where to_regclass(quote_ident(name)) is not null"
+    return {name for (name,) in await (await connection.execute(query, [list(names)])).fetchall()}
+
+
 async def run_own_migrations(connection: Connection, packs: Sequence[MigrationFolder]) -> list[str]:
     todo = migrations_to_run(own_migrations(packs), await applied_digests(connection))
     for migration in todo:

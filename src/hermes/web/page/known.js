@@ -13,14 +13,6 @@ const yes = document.getElementById("yes");
 const closer = document.getElementById("close");
 
 const SOURCES = { said: "You said so", rule: "You said so", tool: "You had it noted", system: "From what you did here" };
-const COUNTED = {
-  messages: ["message", "messages"],
-  bookings: ["booking", "bookings"],
-  reminders: ["reminder", "reminders"],
-  price_watchers: ["price watcher", "price watchers"],
-  meals: ["meal", "meals"],
-  orders: ["order", "orders"],
-};
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 
 document.getElementById("ask").addEventListener("click", () => {
@@ -176,7 +168,13 @@ function wipe() {
   kept.textContent = "";
 }
 
-function counts(numbers) {
-  const parts = Object.entries(COUNTED).filter(([name]) => numbers[name]);
-  return parts.map(([name, [one, many]]) => `${numbers[name]} ${numbers[name] === 1 ? one : many}`).join(", ") || "nothing";
+function counts({ facts, conversations, ...kept }) {
+  // The facts are listed above. The other kinds are the messages, and the tables of packs: price_watchers.
+  const parts = Object.entries(kept).filter(([, number]) => number);
+  return parts.map(([kind, number]) => `${number} ${nameOf(kind, number)}`).join(", ") || "nothing";
+}
+
+function nameOf(kind, number) {
+  const name = kind.replaceAll("_", " ");
+  return number === 1 ? name.replace(/s$/, "") : name;
 }

@@ -1,7 +1,7 @@
 """The commands of `hermes`: the module of each, the extra that it needs, and its line in `hermes --help`.
 
-The only place in Hermes that loads modules of its own by name. Importing the service takes seconds, and `hermes --help` and `hermes graph`
-need none of it, so Hermes loads only the module of the command that the user typed."""
+Importing the service takes seconds, and `hermes --help` and `hermes graph` need none of it. So this module loads only the module of the
+command that the user typed, by its name. Besides it, only packs are loaded by name (`packs.find_pack`, `pack_commands`)."""
 
 from __future__ import annotations
 

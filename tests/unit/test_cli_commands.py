@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from hermes.cli import COMMAND_MODULES, build_app
 from hermes.cli.command_table import typed_words
 from hermes.cli.output import print_properties, print_table
+from hermes.packs import SHIPPED_PACKS
 from hermes.trajectories.formats import FORMATS
 
 SOURCE = Path(__file__).parents[2] / "src" / "hermes"
@@ -24,7 +25,6 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 WITHOUT_DATA = {"demo", "up", "serve", "worker", "keys new-master", "local install"}
 """Commands that show no data: a tour, processes that run until they are stopped, one key, and an installation."""
 MAX_OPTIONS = 20
-MANY_OPTIONS = {"batch"}
 OTHER_CONFIG = {"compress"}
 """Its --config is the file of the compression; --settings is that of Hermes."""
 
@@ -64,8 +64,14 @@ def hermes_python(program: str, **variables: str) -> str:
 
 def test_the_table_says_of_each_command_what_the_command_says_of_itself() -> None:
     root = get_command(build_app())
-    lines = {name: line for part in COMMAND_MODULES for name, line in part.commands.items()}
+    lines = {name: line for part in COMMAND_MODULES for name, line in part.commands.items()} | dict(SHIPPED_PACKS["concierge"].commands)
     assert lines == {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()}
+
+
+def test_the_line_of_a_group_names_each_of_its_commands() -> None:
+    lines = {name: line for part in COMMAND_MODULES for name, line in part.commands.items()} | dict(SHIPPED_PACKS["concierge"].commands)
+    groups = [words.split() for words in all_commands() if " " in words]
+    assert [words for words in groups if not re.search(rf"\b{re.escape(words[1])}\b", lines[words[0]])] == []
 
 
 def test_the_help_loads_no_command_and_no_package_of_an_extra_but_its_own() -> None:
@@ -111,7 +117,7 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(words: str
 
 
 def test_no_command_has_more_options_than_one_can_read() -> None:
-    many = {words: len(options_of(command)) for words, command in all_commands().items() if words not in MANY_OPTIONS}
+    many = {words: len(options_of(command)) for words, command in all_commands().items()}
     assert {words: number for words, number in many.items() if number > MAX_OPTIONS} == {}
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes.packs.concierge import PACK, TOOLS
+from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, use_pack_keys
 from hermes.tools.gate import Gate
-from hermes.tools.memory import forget_memory, recall_memory, save_preference
-from hermes.tools.registry import schema_of
+from hermes.tools.memory import forget_memory, memory_tools, recall_memory, save_preference
+from hermes.tools.registry import Tool
 
 ALL_TOOLS = (*TOOLS, save_preference, recall_memory, forget_memory)
 GATE = Gate(
@@ -70,10 +71,17 @@ def print_schemas() -> None:
 
 
 @cache
+def bound_tools() -> list[Tool]:
+    """The tools as a Hermes with the concierge binds them: `save_preference` names the structural keys. None of them is run here."""
+    use_pack_keys(PACK.fact_keys)
+    services: Any = None
+    return [*(recipe.of(services) for recipe in TOOLS), *memory_tools(services, [key for key in KEYS if key not in SYSTEM_KEYS])]
+
+
+@cache
 def set_tokens(name: str) -> int:
     """Tokens of a set as a vendor is sent it, at four characters each."""
-    chosen = [recipe for recipe in ALL_TOOLS if recipe.name in GATE.subsets[name]]
-    schemas = [schema_of(recipe.name, recipe.description, recipe.schema) for recipe in chosen]
+    schemas = [tool.schema for tool in bound_tools() if tool.name in GATE.subsets[name]]
     return round(len(json.dumps(schemas, separators=(",", ":"), ensure_ascii=False)) / CHARACTERS_PER_TOKEN) if schemas else 0
 
 

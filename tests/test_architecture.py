@@ -30,7 +30,6 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("channels", "backends", "stores"),
     ("packs",),
     ("ops",),
-    ("console",),
     ("config",),
     ("app",),
     ("web",),
@@ -49,9 +48,11 @@ COMMAND_LOADER = "hermes/cli/command_table.py"
 LOADERS = {
     COMMAND_LOADER,
     "hermes/trajectories/batch/object_import.py",  # tools and graders that the user names
+    "hermes/packs/__init__.py",  # the packs that the settings name
+    "hermes/cli/pack_commands.py",  # the commands that a pack names
 }
 """The places that may load a module by its name."""
-NAMED_LOADERS = {"__import__", "import_module", "resolve_name", "run_module", "run_path", "LazyLoader", "SourceFileLoader"}
+NAMED_LOADERS = {"__import__", "import_module", "resolve_name", "run_module", "run_path", "LazyLoader", "SourceFileLoader", "EntryPoint"}
 
 IMPORT_LIMIT = 1.2
 """How many times as long as `asyncio`, which everybody who talks to models imports anyway. It takes about 40 ms."""
@@ -478,6 +479,7 @@ class Command:
         'pkgutil.resolve_name("hermes.app:start")',
         'runpy.run_module("hermes.app")',
         "importlib.util.LazyLoader(loader)",
+        'EntryPoint("start", "hermes.app:start", "any").load()',
     ],
 )
 def test_finds_modules_that_are_loaded_by_name(line: str) -> None:

@@ -4,7 +4,8 @@ It sends each request once: no retries, no redirects, no cookies, no proxy from 
 the server closes the connection without an answer; it does so for no POST. The errors of this client contain no addresses, headers or
 bodies, because these contain keys; and they say whether the request may have arrived. It knows no vendor and no platform.
 
-Two clients are not this one: `backends/image_fetch.py`, which connects to public addresses only, and the fake platforms."""
+Four clients are not this one: `backends/image_fetch.py`, which connects to public addresses only; the SDK of MCP servers; `hermes chat`
+with `--url`, which is a program of a user; and the fake platforms."""
 
 from __future__ import annotations
 

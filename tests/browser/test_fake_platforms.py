@@ -1,4 +1,4 @@
-"""The page of the fake platforms in a real browser: somebody talks, sees what arrives, and breaks things."""
+"""The page of the fake platforms in a real browser: a user talks, sees what arrives, and breaks things."""
 
 from collections.abc import AsyncIterator, Iterator
 

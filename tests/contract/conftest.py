@@ -1,4 +1,4 @@
-"""What the tests of the stores share: keys, and somebody to store something for."""
+"""What the tests of the stores share: keys, and a user to store something for."""
 
 import pytest
 

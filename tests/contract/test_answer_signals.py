@@ -1,4 +1,4 @@
-"""What the port Replies promises: bells between processes, which fail open."""
+"""The port AnswerSignals: signals between processes, which fail open."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The ports Budgets and Spend: no token is given twice, no charge is lost or counted twice, whatever happens to Redis."""
+"""The ports Budgets and GlobalSpend: no token is given twice, no charge is lost or counted twice, whatever happens to Redis."""
 
 from __future__ import annotations
 

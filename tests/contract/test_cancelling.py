@@ -176,7 +176,7 @@ async def test_a_chore_ends_after_one_cancellation_wherever_it_comes(database: D
 
 
 class OneBot:
-    """The ports Channels and Hearing, for one bot."""
+    """The ports Channels, and the router of inbound events, for one bot."""
 
     def __init__(self, base_url: str) -> None:
         self.channel = TelegramChannel(account="bali", api=BotApi(token=f"123456789:{'A' * 35}", base_url=base_url))

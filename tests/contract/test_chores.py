@@ -1,4 +1,4 @@
-"""The rota: a chore is done once in each slot, by one of all who look, and by another one if the first is gone. On both adapters."""
+"""The port Chores: a chore is done once in each slot, by one process, and by another one if the first is gone. On both adapters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What is left of somebody who was forgotten: which rows are gone, which stay and why, and that nobody else loses one."""
+"""What is left of a user who was erased: which rows are gone, which stay and why, and that no other user loses one."""
 
 import asyncio
 from collections.abc import Mapping

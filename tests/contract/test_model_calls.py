@@ -1,4 +1,4 @@
-"""The port Calls: every call once, and sums that budgets can be rebuilt from. The port Latches: one at most."""
+"""The port ModelCalls: every call once, and sums that budgets can be rebuilt from. The record of the kill switch: one at most."""
 
 from __future__ import annotations
 

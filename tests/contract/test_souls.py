@@ -1,4 +1,4 @@
-"""The ports Souls and Bases: the base out of the cache or out of the stores, dropped after every write, and never a reason to fail."""
+"""The ports Souls and SoulCache: the base out of the cache or out of the stores, dropped after every write, and never a reason to fail."""
 
 from __future__ import annotations
 

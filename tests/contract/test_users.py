@@ -1,4 +1,4 @@
-"""Users: signed up, linked, brought by a friend, activated. Credits come once, and nobody loses a channel to another. On both adapters."""
+"""Users: signed up, linked, brought by a friend, activated. Credits come once, and no user loses a channel to another. On both adapters."""
 
 import asyncio
 import secrets

@@ -1,6 +1,6 @@
 """A house of workers on real stores: messages go in through the real intake, processes are struck, and a checker reads what is left.
 
-The checker believes nobody: it reads the database and the diary of model calls, and holds them against what was acknowledged."""
+The checker believes no process: it reads the database and the diary of model calls, and holds them against what was acknowledged."""
 
 from __future__ import annotations
 

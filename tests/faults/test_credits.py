@@ -1,7 +1,8 @@
 """Whatever goes wrong at whichever moment: the caller repeats what it was doing, and the books are as if nothing had gone wrong.
 
 A connection of psycopg talks to the server in one method, `wait`. Here it is wrapped, so every round trip is a place for a fault:
-the check of the pool, begin, each statement, the commit. A fault after the commit is the one where nobody knows whether it happened."""
+the check of the pool, begin, each statement, the commit. After a fault behind the
+commit the caller does not know whether it happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is told to stop lets its turns end. However long that takes, nobody else begins them meanwhile."""
+"""A worker that is told to stop lets its turns end. However long that takes, no other worker begins them meanwhile."""
 
 import signal
 

@@ -1,6 +1,6 @@
 """A worker is stopped in the middle of a turn for longer than it may be silent, another one takes over, and then the first one wakes up.
 
-The sleeper must find that its turn is somebody else's by now: it ends nothing, charges nothing and says nothing. It does not have to be
+The sleeper must find that its turn is another worker's by now: it ends nothing, charges nothing and says nothing. It does not have to be
 started again; after that it works on new messages like any other."""
 
 import asyncio

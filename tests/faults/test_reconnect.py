@@ -1,4 +1,4 @@
-"""An outage ends for Hermes when it ends: whoever comes after it is served, however long it lasted."""
+"""An outage ends for Hermes when it ends: callers that come after it are served, however long it lasted."""
 
 import asyncio
 import time

@@ -1,6 +1,6 @@
 """A worker is killed at every place of a round of tools. What the tool does happens once, and the user hears of it once.
 
-The model has a reminder set for the second message of `a`. Whoever comes after the dead worker finds in the journal what the model wanted,
+The model has a reminder set for the second message of `a`. The next worker finds in the journal what the model wanted,
 and beside the reminder the note that it was set."""
 
 import signal

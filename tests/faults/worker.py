@@ -4,7 +4,7 @@
 
 reads one request a line and answers each with a line. `{"start": {…}}` forks a worker and says its pid, `{"ended": pid}` says how it
 ended, or null while it lives. A fork, because importing Hermes takes a second and the tests need more than a hundred workers: each of
-them is a process of its own, with its own connections. When the input ends, nobody is left behind."""
+them is a process of its own, with its own connections. When the input ends, no worker is left behind."""
 
 from __future__ import annotations
 

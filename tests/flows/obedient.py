@@ -1,4 +1,4 @@
-"""A model that obeys everyone: it calls each tool that it is offered or that a message names, and then says all that it was shown."""
+"""A model that obeys every text: it calls each tool that it is offered or that a message names, and then says all that it was shown."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`hermes batch` as somebody types it: through the gateway to a server over HTTP, killed and interrupted, exported and verified."""
+"""`hermes batch` as a user types it: through the gateway to a server over HTTP, killed and interrupted, exported and verified."""
 
 import asyncio
 import json

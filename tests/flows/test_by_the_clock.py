@@ -1,5 +1,5 @@
 """What happens after a turn and by the clock, on the real database: messages are learnt from, reminders are said, dreams are dreamt; each
-once, whoever looks, whoever is killed."""
+once, whichever process looks, whichever is killed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`hermes channels` as somebody types it: real stores, and a Telegram that checks the token."""
+"""`hermes channels` as an operator types it: real stores, and a Telegram that checks the token."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`hermes chat` as somebody uses it: a process of its own, a real terminal, real stores, and a server elsewhere."""
+"""`hermes chat` as a user types it: a process of its own, a real terminal, real stores, and a server elsewhere."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A reaction on somebody's phone, as an annotation on the very response that it is about."""
+"""A reaction on a user's phone, as an annotation on the very response that it is about."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A picture on somebody's phone, through all of Hermes, to the very bytes that a model is shown."""
+"""A picture on a user's phone, through all of Hermes, to the very bytes that a model is shown."""
 
 import asyncio
 import re
@@ -68,7 +68,7 @@ def parts_of(message: Any) -> list[Any]:
 
 @dataclass
 class Later:
-    """The port Fetch, for somebody who is only there once Hermes is."""
+    """The port MediaFetcher, with a fetcher that is set once Hermes is open."""
 
     fetcher: MediaFetcher | None = None
 

@@ -1,4 +1,4 @@
-"""What people see and take back of what is kept of them, over HTTP, on real stores; and that nobody reaches another's."""
+"""What people see and take back of what is kept of them, over HTTP, on real stores; and that no user reaches another's."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

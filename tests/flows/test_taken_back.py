@@ -1,4 +1,4 @@
-"""What somebody takes back is shown to no model again: words in a group, facts in notes; on real stores, read off the prompts."""
+"""What a user takes back is shown to no model again: words in a group, facts in notes; on real stores, read off the prompts."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m tests.storm.doomed worker commit:inbox.hold after 2
 
 A place is a port call (`journal.finish`), the commit of a transaction, which is named for the first call in it (`commit:inbox.hold`), or
-the `send` of a parcel. It dies when it comes there for so many times."""
+the `send` of an outbox message. It dies when it comes there for so many times."""
 
 from __future__ import annotations
 

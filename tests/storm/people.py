@@ -1,7 +1,7 @@
 """The people of a storm: with a phone at a platform, or with a program that talks to our API, or with a browser.
 
-Everybody says what the weather has for them, and keeps what they got. A phone leaves the rest to its platform; a program and a browser
-send again what nobody acknowledged, under the same key, and then ask for their answer until they have it."""
+Each of them says what the weather has for them, and keeps what they got. A phone leaves the rest to its platform; a program and a browser
+send again what Hermes did not acknowledge, under the same key, and then ask for their answer until they have it."""
 
 from __future__ import annotations
 

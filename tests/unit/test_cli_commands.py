@@ -25,11 +25,12 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 WITHOUT_DATA = {"demo", "up", "serve", "worker", "keys new-master", "local install"}
 """Commands that show no data: a tour, processes that run until they are stopped, one key, and an installation."""
 MAX_OPTIONS = 20
-MANY_OPTIONS = {"batch"}
 OTHER_CONFIG = {"compress"}
 """Its --config is the file of the compression; --settings is that of Hermes."""
 
 Run = Callable[..., Any]
+TABLE_LINES = {name: line for part in (*COMMAND_MODULES, *SHIPPED_PACKS.values()) for name, line in part.commands.items()}
+"""The line of each command in `hermes --help`."""
 
 
 def all_commands() -> dict[str, Any]:
@@ -65,17 +66,21 @@ def hermes_python(program: str, **variables: str) -> str:
 
 def test_the_table_says_of_each_command_what_the_command_says_of_itself() -> None:
     root = get_command(build_app())
-    lines = {name: line for part in (*COMMAND_MODULES, *SHIPPED_PACKS.values()) for name, line in part.commands.items()}
-    assert lines == {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()}
+    assert {name: (command.help or "").split("\n\n")[0] for name, command in root.commands.items()} == TABLE_LINES
 
 
 def test_the_version_reads_no_settings() -> None:
     program = """import sys
 from hermes.cli import build_app
 build_app(["--version"])
-print(sorted({"hermes.config", "hermes.packs", "pydantic"} & sys.modules.keys()))
+print(sorted({"hermes.config", "pydantic"} & sys.modules.keys()))
 """
     assert hermes_python(program) == "[]\n"
+
+
+def test_the_line_of_a_group_names_each_of_its_commands() -> None:
+    groups = [words.split() for words in all_commands() if " " in words]
+    assert [words for words in groups if not re.search(rf"\b{re.escape(words[1])}\b", TABLE_LINES[words[0]])] == []
 
 
 def test_the_help_loads_no_command_and_no_package_of_an_extra_but_its_own() -> None:
@@ -127,7 +132,7 @@ def test_a_command_of_a_pack_names_any_package_that_it_lacks() -> None:
 
 
 def test_no_command_has_more_options_than_one_can_read() -> None:
-    many = {words: len(options_of(command)) for words, command in all_commands().items() if words not in MANY_OPTIONS}
+    many = {words: len(options_of(command)) for words, command in all_commands().items()}
     assert {words: number for words, number in many.items() if number > MAX_OPTIONS} == {}
 
 

@@ -1,4 +1,4 @@
-"""Models out of the settings: what is written lies over what is known, nothing that cannot work starts, and nobody pays for a script."""
+"""Models out of the settings: what is written lies over what is known, nothing that cannot work starts, and no user pays for a script."""
 
 import re
 from dataclasses import replace

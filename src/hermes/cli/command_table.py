@@ -1,7 +1,7 @@
 """The commands of `hermes`: the module of each, the extra that it needs, and its line in `hermes --help`.
 
-The only place in Hermes that loads modules of its own by name. Importing the service takes seconds, and `hermes --help` and `hermes graph`
-need none of it, so Hermes loads only the module of the command that the user typed."""
+Importing the service takes seconds, and `hermes --help` and `hermes graph` need none of it. So this module loads only the module of the
+command that the user typed, by its name. Besides it, only packs are loaded by name (`packs.find_pack`, `pack_commands`)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ COMMAND_MODULES = (
     CommandModule(
         "hermes.cli.users",
         "serve",
-        {"users": "Users: create, activate, credit, tier, language, link, show, list, memory, forget."},
+        {"users": "Users: create, activate, credit, tier, training, language, link, show, list, memory, forget."},
     ),
     CommandModule("hermes.cli.kill_switch", "serve", {"kill-switch": "Stop all model calls: on, off, status."}),
     CommandModule(

@@ -1,3 +1,16 @@
 """What Hermes needs from the world, as Protocols that state meaning, atomicity, and whether they fail open or closed.
 
+errors     what can go wrong behind a port
+runtime    transactions, the time, alerts, jobs, chores
+users      users and their channels, API keys, agents
+credits    what a turn may cost: credits, budgets, the money of a day
+inbox      messages until they are answered, and the signal that an answer is there
+sessions   sessions with their graphs and histories, client chats, the journal of turns
+outbox     answers on their way out, breakers, what became of sent messages, dead letters
+channels   platforms: channels, their accounts, the client that sends
+memories   facts, earlier messages, dreams, embeddings, souls
+backends   requests to models, their answers, and how they can fail
+models     the call of a model as the rest of Hermes sees it, its cache, its record, the meters
+tools      pictures that users send, and tools that a model may call
+
 Knows no adapter: `hermes.app` chooses the adapter behind each port."""

@@ -10,7 +10,8 @@ PortError
 ├── RequestStillRunning   an Idempotency-Key whose first request has no answer yet
 ├── UserErased            the user's key was discarded; data sealed with it cannot be read
 ├── NotFound              there is no such row
-└── DataDamaged           the stored bytes are not the bytes that were sealed"""
+├── DataDamaged           the stored bytes are not the bytes that were sealed
+└── StartRefused          the settings, or what they name, are wrong: Hermes does not start"""
 
 from __future__ import annotations
 

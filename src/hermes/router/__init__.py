@@ -1,1 +1,17 @@
-"""From a message to its answer: it enters (intake), its turn runs (turns, pipeline), its answer leaves (outbox). Knows no adapter."""
+"""From a message to its answer: it enters (intake), its turn runs (turns, pipeline), its answer leaves (outbox). Knows no adapter.
+
+intake             routes the events of a webhook, and stores a message once before it is acknowledged
+turns              claims the turn of a message, runs it, and gives it up only with an apology
+pipeline           the ten steps in their order, and the table of fallbacks
+steps/             a file for each step
+services           what the steps need
+effects            what costs money or shows outside is done once, however often a turn runs
+compaction_policy  when a history is too long, and which summariser compacts it
+sticky_tools       keeps a session's tools while the vendor's prompt cache may hold its prompt
+speakers           labels the messages of a shared room
+outbox             puts the answer into the outbox, and has it delivered after the commit
+replies/           what Hermes says without a model
+feedback           reactions of users become annotations
+signup             how a person becomes an active user
+proactive          messages that Hermes sends by itself
+chores             work by the clock"""

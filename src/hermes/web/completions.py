@@ -1,6 +1,6 @@
 """`/v1/chat/completions` and `/v1/models`: any OpenAI client that uses this address gets failover, budgets and a record of its chats.
 
-This module knows HTTP and OpenAI's JSON. gateway/client_chats chooses the models and records the chats."""
+This module knows HTTP and OpenAI's JSON. gateway/completions finds the user and the models, and gateway/client_chats records the chats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One parcel on its way: what is tried, how often, after which waits, and what has become of it in the end."""
+"""One outbox message on its way: what is tried, how often, after which waits, and what has become of it in the end."""
 
 import json
 from collections.abc import Mapping

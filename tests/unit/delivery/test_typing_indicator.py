@@ -1,4 +1,4 @@
-"""Typing, in a time that passes only where somebody waits: when it is shown, how often, and when no more."""
+"""Typing, in a time that passes only where a task waits: when it is shown, how often, and when no more."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""A blocked event loop is noticed by somebody who is not on it. These tests really block it."""
+"""A blocked event loop is noticed by a thread that is not on it. These tests really block it."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""What a log line holds, whoever wrote it, and what it must never hold."""
+"""What a log line holds, whichever library wrote it, and what it must never hold."""
 
 import io
 import json

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -184,3 +185,13 @@ def test_an_alert_is_a_warning_with_its_facts_and_is_counted_by_event() -> None:
     ]
     counts = [metrics.registry.get_sample_value("hermes_alerts_total", {"event": event}) for event in ("message_buried", "kill_switch_set")]
     assert counts == [2, 1]
+
+
+def test_the_reference_lists_every_metric_with_its_labels():
+    page = Path(__file__).parents[3].joinpath("docs/reference/http.md").read_text(encoding="utf-8")
+    ours = [found for found in vars(Metrics()).values() if getattr(found, "_name", "").startswith("hermes_")]
+    spelled = [
+        found._name.removeprefix("hermes_") + ("{" + ",".join(found._labelnames) + "}" if found._labelnames else "") for found in ours
+    ]
+    assert len(spelled) > 20
+    assert [each for each in spelled if f"`{each}`" not in page] == []

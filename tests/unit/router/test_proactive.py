@@ -1,4 +1,4 @@
-"""Reminders and prices that came down, with no store at all: what is said, in which language, to whom, and what the history has of it."""
+"""Reminders and prices that came down, with no store at all: what is said, in which language, to which user, what the history has."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

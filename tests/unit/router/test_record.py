@@ -1,4 +1,4 @@
-"""What a turn leaves in the graph is exactly what the model was sent and said, whatever the model did, and whoever else writes there."""
+"""What a turn leaves in the graph is exactly what the model was sent and said, whatever the model did or others write there."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is sealed opens for its user, in its scope, with its generation, and for nobody and nowhere else."""
+"""What is sealed opens for its user, in its scope, with its generation, and for no other user and nowhere else."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""Somebody for whom tools work, and stores without a database."""
+"""The user of the tools, and stores without a database."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ def later(user: ToolUser, **by: float) -> ToolUser:
 
 @dataclass
 class MemoryEffects:
-    """The ports Transactions, Outcomes and Offers in memory. What a transaction did is gone when it fails."""
+    """The ports Transactions, EffectRecords and Offers in memory. What a transaction did is gone when it fails."""
 
     rows: dict[Any, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Break an export as somebody would who wants it to look whole: edit rows and ledger, then make hashes, counts and root agree again."""
+"""Break an export as a forger would who wants it to look whole: edit rows and ledger, then make hashes, counts and root agree again."""
 
 import hashlib
 import json

@@ -38,7 +38,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 class Processes:
-    """Two processes that stay: starting new ones for every export, as `Local` does, would take most of the time of the tests."""
+    """Two processes that stay: starting new ones for every export, as `LocalEngine` does, would take most of the time of the tests."""
 
     def __enter__(self) -> Self:
         self._pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"))

@@ -1,4 +1,4 @@
-"""Processes of this machine: results in order, errors with where they came from, and no death of a worker that anybody waits for."""
+"""Processes of this machine: results in order, errors with where they came from, and no wait for a worker that died."""
 
 from __future__ import annotations
 

@@ -2,11 +2,15 @@
 
 ports        what the tools need, as Protocols, and the things they speak of
 services     the stores behind the tools; rides, deliveries and cards without a provider
-catalogue    places and products on PostgreSQL; records: what users booked, ate and ordered
+catalogue    places, products and foods on PostgreSQL
+records      what users booked, watch, ate and ordered, on PostgreSQL
 venues, bookings, reminders, products, food, orders    the tools
-gate         which tools go with a message, and what pictures are for; words: in sixteen languages
+hours        opening hours of places
+gate         which tools go with a message, and what pictures are for
+words        the words of sixteen languages for both
 fact_keys    the structural memory keys
-data_files   places from files, and the sample data; commands: `hermes venues`"""
+data_files   places from files, and the sample data
+commands     `hermes venues`"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake platforms, a receiver of their webhooks, and somebody who calls them."""
+"""The fake platforms, a receiver of their webhooks, and a client that calls them."""
 
 from collections.abc import AsyncIterator
 

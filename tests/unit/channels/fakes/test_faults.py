@@ -1,4 +1,4 @@
-"""What goes wrong on cue, and what the ledger says of it: it tells what really arrived, whatever the caller saw."""
+"""What goes wrong on cue, and what the message log says of it: it tells what really arrived, whatever the caller saw."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The Bot API's stand-in refuses what Telegram refuses, in Telegram's words, and what it takes is on somebody's phone."""
+"""The Bot API's stand-in refuses what Telegram refuses, in Telegram's words, and what it takes is on a user's phone."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""WhatsApp's stand-in, behind both doors: what it refuses, what arrives, and what it tells afterwards."""
+"""WhatsApp's stand-in, with both APIs: what it refuses, what arrives, and what it tells afterwards."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""An account that does not exist, and somebody who writes to it."""
+"""An account that does not exist, and a user who writes to it."""
 
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 

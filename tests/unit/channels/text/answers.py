@@ -1,4 +1,4 @@
-"""Answers as models write them, and as nobody does: for what must hold of every text."""
+"""Answers as models write them, and as no model does: for what must hold of every text."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

@@ -19,7 +19,7 @@ from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransact
 
 @dataclass
 class OneAddress:
-    """The port Fetch: every address holds the same."""
+    """The port MediaFetcher: every address holds the same."""
 
     body: bytes = PNG
     media_type: str = "image/png"

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments, many times: what was finished is there, and nobody is asked for it again."""
+"""`kill -9` at random moments, many times: what was finished is there, and no model is asked for it again."""
 
 import json
 import os

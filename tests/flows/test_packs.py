@@ -150,6 +150,19 @@ async def test_rows_of_a_pack_that_was_switched_off_are_still_erased(database_ur
         assert await ask(service, "select count(*) from reminders") == [(0,)]
 
 
+async def test_a_table_that_a_switched_off_pack_has_not_made_yet_stops_no_erasure(database_url: str, redis_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("drop table orders")  # as if a later version of the pack made it: its migration waits until the pack is on
+    async with running(database_url, redis_url, more=packs()) as service:
+        await Guest(service, await service.key()).say("hello")
+        [[user_id]] = await ask(service, "select distinct user_id from inbox")
+        async with service.database.begin() as tx:
+            kept = await service.hermes.adapters.people.count_data(tx, user_id)
+        assert kept.records == {"bookings": 0, "reminders": 0, "price_watchers": 0, "meals": 0}
+        await forget_user(user_id, service.hermes.my_data)
+        assert await ask(service, "select state from users") == [("deleted",)]
+
+
 async def test_a_database_of_an_earlier_version_goes_on_with_and_without_the_pack(empty_database_url: str) -> None:
     # An earlier version had one migration for the tables of the tools and of the concierge.
     await migrate(empty_database_url, migration_folders([CONCIERGE]))

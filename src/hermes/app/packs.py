@@ -13,9 +13,10 @@ from hermes.backends.scripted.script import Script
 from hermes.config import Environment, Settings
 from hermes.packs import Pack, PackNotFound, PackServices, find_pack
 from hermes.ports.errors import StartRefused, StoreUnavailable
+from hermes.ports.runtime import Transaction
 from hermes.router.proactive import TakeDue
 from hermes.soul.prompt_layers import DEFAULT_ROLE
-from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.database import Database, connection_of, fetch_value
 from hermes.stores.postgres.migrate import MigrationFolder, packs_in_database
 from hermes.stores.postgres.users import UserTable
 from hermes.tools.gate import Gate
@@ -44,17 +45,22 @@ def migration_folders(packs: Sequence[Pack]) -> list[MigrationFolder]:
 
 
 async def read_user_tables(settings: Settings, database: Database) -> list[UserTable]:
-    """Return the tables with rows of users: of the packs that are on, and of those that were on earlier."""
-    packs, earlier = packs_from(settings), []
+    """Return the tables with rows of users: of the packs that are on, and of those that were on earlier.
+
+    A pack that is off may lack a table: a newer version of the pack makes it, in a migration that waits until the pack is on again."""
+    packs, tables = packs_from(settings), []
     async with database.begin() as tx:
-        names = await packs_in_database(connection_of(tx))
-    for name in names:
-        if name not in {pack.name for pack in packs}:
-            try:
-                earlier.append(find_pack(name))
-            except PackNotFound as error:
-                log.warning("pack_tables_without_pack", pack=name, reason=str(error))
-    return [table for pack in (*packs, *earlier) for table in pack.user_tables]
+        for name in await packs_in_database(connection_of(tx)):
+            if name not in {pack.name for pack in packs}:
+                try:
+                    tables += [table for table in find_pack(name).user_tables if await has_table(tx, table.name)]
+                except PackNotFound as error:
+                    log.warning("pack_tables_without_pack", pack=name, reason=str(error))
+    return [*(table for pack in packs for table in pack.user_tables), *tables]
+
+
+async def has_table(tx: Transaction, name: str) -> bool:
+    return await fetch_value(tx, b"select to_regclass(quote_ident(%(name)s))", {"name": name}) is not None
 
 
 @dataclass(frozen=True, slots=True)

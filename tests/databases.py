@@ -1,8 +1,10 @@
 """Migrated databases for tests, used again and again: a test that is done leaves its database as empty as it found it.
 
-To make a database takes much longer than to empty one. If a test changed the schema, or left very much behind, its database is dropped."""
+To make a database takes much longer than to empty one. If a test changed the schema, left a client connected, or left very much behind, its
+database is dropped."""
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,6 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 MAX_BYTES = 60_000_000
 """A larger database is dropped: its dead rows would slow down the tests after it."""
+LEAVING_S = 1.0
+"""How long the server may take to notice that a client has gone, or was killed."""
 
 EMPTY = """
 do $$
@@ -18,7 +22,6 @@ declare
     place text;
     is_filled boolean;
 begin
-    perform pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
     set local session_replication_role = replica;
     for place in select format('%I.%I', schemaname, tablename) from pg_tables where schemaname !~ '^(pg_|information_schema)' loop
         execute 'select exists (select from ' || place || ')' into is_filled;
@@ -30,23 +33,36 @@ begin
     from pg_sequences where last_value is not null;
 end $$
 """
-"""Ends the connections of processes that a test left behind, deletes every row without asking triggers or foreign keys, and starts every
-sequence again."""
+"""Deletes every row without asking triggers or foreign keys, and starts every sequence again."""
 
 SCHEMA_DIGEST = """
-with mine as (select oid from pg_namespace where nspname !~ '^(pg_|information_schema)'),
-parts (part) as (
-    select concat_ws(' ', 'class', oid, relname, relkind) from pg_class where relnamespace in (select oid from mine)
-    union all select concat_ws(' ', 'column', attrelid, attname, atttypid, attnotnull, atthasdef, attisdropped)
-        from pg_attribute join pg_class on pg_class.oid = attrelid where relnamespace in (select oid from mine) and attnum > 0
-    union all select concat_ws(' ', 'constraint', oid, convalidated) from pg_constraint where connamespace in (select oid from mine)
-    union all select concat_ws(' ', 'trigger', oid, tgenabled) from pg_trigger
-    union all select concat_ws(' ', 'function', oid, md5(prosrc)) from pg_proc where pronamespace in (select oid from mine)
-    union all select concat_ws(' ', 'setting', setconfig) from pg_db_role_setting join pg_database on pg_database.oid = setdatabase
+with parts (part) as (
+    select concat_ws(' ', 'class', oid, xmin) from pg_class where oid >= 16384
+    union all select concat_ws(' ', 'column', attrelid, attnum, xmin) from pg_attribute where attrelid >= 16384
+    union all select concat_ws(' ', 'default', oid, xmin) from pg_attrdef
+    union all select concat_ws(' ', 'constraint', oid, xmin) from pg_constraint
+    union all select concat_ws(' ', 'index', indexrelid, xmin) from pg_index where indexrelid >= 16384
+    union all select concat_ws(' ', 'trigger', oid, xmin) from pg_trigger
+    union all select concat_ws(' ', 'event trigger', oid, xmin) from pg_event_trigger
+    union all select concat_ws(' ', 'rule', oid, xmin) from pg_rewrite where oid >= 16384
+    union all select concat_ws(' ', 'policy', oid, xmin) from pg_policy
+    union all select concat_ws(' ', 'function', oid, xmin) from pg_proc where oid >= 16384
+    union all select concat_ws(' ', 'type', oid, xmin) from pg_type where oid >= 16384
+    union all select concat_ws(' ', 'label', oid, xmin) from pg_enum
+    union all select concat_ws(' ', 'sequence', seqrelid, xmin) from pg_sequence
+    union all select concat_ws(' ', 'statistics', oid, xmin) from pg_statistic_ext
+    union all select concat_ws(' ', 'comment', classoid, objoid, objsubid, xmin) from pg_description where objoid >= 16384
+    union all select concat_ws(' ', 'publication', oid, xmin) from pg_publication
+    union all select concat_ws(' ', 'extension', oid, xmin) from pg_extension
+    union all select concat_ws(' ', 'schema', oid, xmin) from pg_namespace where nspname !~ '^pg_'
+    union all select concat_ws(' ', 'large object', oid, xmin) from pg_largeobject_metadata
+    union all select concat_ws(' ', 'setting', setrole, setconfig) from pg_db_role_setting join pg_database on pg_database.oid = setdatabase
         where datname = current_database()
 )
 select md5(string_agg(part, ';' order by part)) from parts
 """
+"""Every change of the schema writes a row of a catalogue, and `xmin` names the transaction that wrote it. 16384 is the first id that the
+server gives to what its users make."""
 
 
 class DatabasePool:
@@ -59,6 +75,8 @@ class DatabasePool:
         self._digests: dict[str, str] = {}
         with psycopg.connect(self.url_of(template), autocommit=True) as connection:
             self._rows = [(table, copy_rows(connection, table)) for table in filled_tables(connection)]
+            used = connection.execute("select sequencename from pg_sequences where last_value is not null").fetchall()
+        assert not used, "EMPTY starts every sequence at its beginning"
 
     @contextmanager
     def take(self) -> Iterator[str]:
@@ -87,7 +105,7 @@ class DatabasePool:
         """Make a database as the template again; return False if that cannot be done."""
         try:
             with psycopg.connect(self.url_of(name), autocommit=True) as connection:
-                if schema_digest(connection) != self._digests[name] or size_of(connection) > MAX_BYTES:
+                if not is_left_alone(connection) or schema_digest(connection) != self._digests[name] or size_of(connection) > MAX_BYTES:
                     return False
                 connection.execute(EMPTY)
                 with connection.transaction():
@@ -112,6 +130,20 @@ def filled_tables(connection: psycopg.Connection) -> Sequence[str]:
 def copy_rows(connection: psycopg.Connection, table: str) -> bytes:
     with connection.cursor().copy(f"copy {table} to stdout".encode()) as copy:
         return b"".join(copy)
+
+
+def is_left_alone(connection: psycopg.Connection) -> bool:
+    """Whether no other client is connected. One that stays, or comes back, would write into the next test."""
+    others = """
+        select from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+    """
+    end = time.monotonic() + LEAVING_S
+    while connection.execute(others).fetchall():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def schema_digest(connection: psycopg.Connection) -> str:

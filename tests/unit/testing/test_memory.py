@@ -89,6 +89,17 @@ async def test_waiting_messages_join_the_first_and_have_no_turn_of_their_own() -
     assert await harness.inbox.claim(TX, second.turn_id) is None
 
 
+async def test_joined_messages_count_once_and_a_message_that_was_attempted_does_not_join() -> None:
+    harness = new_harness()
+    first, second, third = [await accept(harness, text, text) for text in ("one", "two", "three")]
+    await claim(harness.inbox, third.turn_id)
+    held = await claim(harness.inbox, first.turn_id)
+    behind = await harness.inbox.waiting_behind(TX, held, 10)
+    assert [message.turn_id for message in behind] == [second.turn_id]
+    await harness.inbox.join(TX, held, behind)
+    assert (await claim(harness.inbox, third.turn_id)).recent == 2
+
+
 async def test_a_conversation_that_was_shared_once_stays_shared() -> None:
     harness = new_harness()
     private = await accept(harness, "one", "1")

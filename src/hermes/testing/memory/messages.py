@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -77,13 +77,15 @@ class MemoryInbox:
             recent=sum(
                 (other.conversation_id, other.user_id) == (conversation, message.user_id)
                 and since < other.received_at <= message.received_at
+                and other.turn_id not in self.joined
                 for other in self.messages.values()
             ),
         )
 
     async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         there = [message for message in self.messages.values() if message.conversation_id == claim.conversation_id]
-        return [self._read(message) for message in there[claim.seq :] if not self._has_ended(message.turn_id)][:limit]
+        waiting = [message for message in there[claim.seq :] if not self._has_ended(message.turn_id)]
+        return [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
@@ -126,10 +128,6 @@ class MemoryInbox:
 
     async def waiting(self, _: Transaction) -> int:
         return sum(not self._has_ended(turn_id) for turn_id in self.messages)
-
-    def _from_same_user(self, message: InboxMessage) -> Iterator[InboxMessage]:
-        there = (message.conversation_id, message.user_id)
-        return (other for other in self.messages.values() if (other.conversation_id, other.user_id) == there)
 
     def _has_ended(self, turn_id: UUID) -> bool:
         return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined

@@ -82,7 +82,7 @@ COMMAND_MODULES = (
     CommandModule(
         "hermes.cli.users",
         "serve",
-        {"users": "Users: create, activate, credit, tier, language, link, show, list, memory, forget."},
+        {"users": "Users: create, activate, credit, tier, training, language, link, show, list, memory, forget."},
     ),
     CommandModule("hermes.cli.kill_switch", "serve", {"kill-switch": "Stop all model calls: on, off, status."}),
     CommandModule(

@@ -37,7 +37,7 @@ OWN_EVENTS = frozenset({"signup", "referral", "referred"})
 
 users = typer.Typer(
     no_args_is_help=True,
-    help="Users: create, activate, credit, tier, language, link, show, list, memory, forget.\n\n"
+    help="Users: create, activate, credit, tier, training, language, link, show, list, memory, forget.\n\n"
     "A stranger wrote to Hermes, and Hermes tells them how to sign up. An invited user signed up, and Hermes tells them how to activate. "
     "An active user gets answers. Let a stranger in, or sign a user up and link the channel that they will write from:\n\n"
     "    hermes users list --state stranger\n"

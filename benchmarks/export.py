@@ -512,7 +512,7 @@ def workers() -> dict[str, bool]:
     cores = len(os.sched_getaffinity(0))
     ways = {f"{count} workers": ("--workers", str(count)) for count in sorted({2, 4, cores}) if 2 <= count <= cores}
     if importlib.util.find_spec("daft") is not None:
-        ways["daft"] = ("--engine", "daft")
+        ways["daft"] = ("--workers", "daft")
     promises: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "short.jsonl"

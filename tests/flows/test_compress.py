@@ -188,6 +188,7 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
             ("t.jsonl", "--workers", 2),
             "--workers is a key of the settings (--config) now: write processing.num_workers there",
         ),
+        (("t.jsonl", "-w4"), "-w is a key of the settings (--config) now: write processing.num_workers there"),
         (
             ("t.jsonl", "--seed=7"),
             "--seed is a key of the settings (--config) now: write processing.seed there",

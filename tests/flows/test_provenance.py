@@ -108,7 +108,7 @@ async def test_a_scripted_answer_is_in_no_export_unless_it_is_asked_for(house: H
             in complaint
         )
         assert 'llm.stand_in = "local"' in complaint
-        manifest, _ = await house.export(form, "--include-scripted")
+        manifest, _ = await house.export(form, "--include", "scripted")
         excluded = {reason: count["samples"] for reason, count in manifest["excluded"].items()}
         assert excluded == ({} if form in TEXT_FORMATS else {"no token ids": 2}), form
         assert manifest["rows"] == (2 if form in TEXT_FORMATS else 0), form

@@ -14,14 +14,14 @@ import typer
 from hermes.app.batch_model import refuse_unusable_model
 from hermes.app.models import models_of, tiers_of
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
-from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run
+from hermes.cli.batch_output import say_changes, say_end, show_plan, summarise_run
 from hermes.cli.batch_recipe import RecipeFile, read_recipe
 from hermes.cli.batch_run import INTERRUPTED, run_batch
 from hermes.cli.commands import app
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
 from hermes.cli.options import Config
-from hermes.cli.output import CANNOT_RUN, complain, fail
-from hermes.cli.runtime import run, settings_from
+from hermes.cli.output import CANNOT_RUN, complain, count_phrase, fail
+from hermes.cli.runtime import complete_models, run, settings_from
 from hermes.config import Settings
 from hermes.ports.errors import StartRefused
 from hermes.trajectories.batch.recipe import BatchRecipe
@@ -65,7 +65,12 @@ def batch_command(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A model of the settings.", show_default="the first of completions.tier", rich_help_panel=RECIPE_PANEL),
+        typer.Option(
+            help="A model of the settings.",
+            show_default="the first of completions.tier",
+            autocompletion=complete_models,
+            rich_help_panel=RECIPE_PANEL,
+        ),
     ] = None,
     rollouts: Annotated[
         int | None,

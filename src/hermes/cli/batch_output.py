@@ -17,7 +17,7 @@ from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED
-from hermes.cli.output import complain, output_console
+from hermes.cli.output import complain, count_phrase, output_console
 from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
@@ -47,11 +47,6 @@ def summarise_run(run: BatchRun, pass_mark: float) -> tuple[dict[str, Any], Iter
         "recipe": run.recipe.to_dict(),
     }
     return values, sums.item_lines()
-
-
-def count_phrase(count: int, thing: str) -> str:
-    """A number with its noun: `1 row`, `2,000 rows`."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:

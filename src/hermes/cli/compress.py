@@ -44,6 +44,13 @@ KEYS = {
 """Former options, and the keys that they are now."""
 
 
+def complete_model(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a word to `none` or a model of the settings."""
+    parts: LazyParts = context.obj
+    names: list[str] = parts.load_compress_service("the names of models need").complete_models(context, incomplete)
+    return [*([NO_MODEL] if NO_MODEL.startswith(incomplete) else []), *names]
+
+
 @app.command("compress", cls=command_with_keys(KEYS, "the settings (--config)"))
 def compress_command(
     context: typer.Context,
@@ -94,6 +101,7 @@ def compress_command(
             help="A model of the settings that writes the summaries; with `none`, they are extracted without a model. "
             "Default: the model of --config, which names none by default.",
             show_default=False,
+            autocompletion=complete_model,
             rich_help_panel=SUMMARIES,
         ),
     ] = None,

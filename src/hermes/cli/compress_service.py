@@ -13,7 +13,7 @@ from hermes.app.batch_model import open_model, refuse_unusable_model
 from hermes.app.models import models_of, prices_from
 from hermes.cli.compress_paths import StoredQuery
 from hermes.cli.output import complain, fail
-from hermes.cli.runtime import run, settings_from, start_log
+from hermes.cli.runtime import complete_setting, run, settings_from, start_log
 from hermes.cli.stored_sessions import stored_sessions
 from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, NamedTables, PriceSettings, Secret, Settings
 from hermes.ports.errors import StartRefused
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 OWN_MODEL = "summariser"
 """The name of the model at `summarization.base_url`, and of its backend, among those of the settings."""
+
+complete_models = complete_setting(models_of, "settings_file")
 
 
 @dataclass(frozen=True, slots=True)

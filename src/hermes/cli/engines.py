@@ -12,7 +12,16 @@ from hermes.cli.output import fail, missing_package
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.engines.local import LocalEngine
 
-LOCAL, DAFT = "local", "daft"
+LOCAL, DAFT, RAY = "local", "daft", "ray://"
+
+
+def parse_workers(given: str) -> tuple[str, int]:
+    """Return the engine that `--workers` names, and how many processes it has: as many as you say on this machine, else it decides."""
+    if given == DAFT or given.startswith(RAY):
+        return given, 1
+    if not (given.isascii() and given.isdecimal() and int(given) > 0):
+        fail(f"--workers is a number of processes, daft or ray://HOST:PORT, and not {given!r}")
+    return LOCAL, int(given)
 
 
 @contextmanager
@@ -30,7 +39,7 @@ def open_engine(name: str, workers: int, parts: LazyParts) -> Iterator[ChunkEngi
 def _engine_named(name: str, workers: int, parts: LazyParts) -> ChunkEngine:
     if name == LOCAL:
         return LocalEngine(workers)
-    if name != DAFT and not name.startswith("ray://"):
+    if name != DAFT and not name.startswith(RAY):
         fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # without it, Daft reports every start to its makers
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from hermes.cli.options import command_without
 from hermes.cli.output import fail
 
 SetKeys = Annotated[
@@ -39,13 +40,4 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def command_with_keys(keys: Mapping[str, str], file: str) -> type[TyperCommand]:
     """Return the class of a command whose former options are keys of `file` now; each says in one line which key it is."""
-
-    class CommandWithKeys(TyperCommand):
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer does not export the context's type
-            for word in args[: args.index("--") if "--" in args else None]:
-                option = word.partition("=")[0]
-                if option in keys:
-                    fail(f"{option} is a key of {file} now: write {keys[option]} there, or --set {keys[option]}=VALUE")
-            return super().parse_args(ctx, args)
-
-    return CommandWithKeys
+    return command_without({option: f"is a key of {file} now: write {key} there, or --set {key}=VALUE" for option, key in keys.items()})

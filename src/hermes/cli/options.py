@@ -1,18 +1,19 @@
-"""Options and arguments that several commands have, spelled and described once, and how the shell completes their values.
+"""Options and arguments that several commands have, spelled and described once, how the shell completes their values, and former options.
 
 Knows neither settings nor stores, so that commands without the service can use it; `runtime.py` completes names from the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-WORK = "Where the work is done"
+from hermes.cli.output import fail
+
 STORE = "Read from the store of a Hermes, running or not, instead of files"
-ENGINES = {"local": "processes of this machine", "daft": "Daft on this machine", "ray://": "Daft on a Ray cluster, ray://HOST:PORT"}
 
 
 def complete_from(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -24,6 +25,20 @@ def complete_from(known: Callable[[], Iterable[str]]) -> Callable[[str], list[st
     return complete
 
 
+def command_without(gone: Mapping[str, str]) -> type[TyperCommand]:
+    """Return the class of a command that had these options once; each says in one line what to write instead."""
+
+    class CommandWithout(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer does not export the context's type
+            for word in args[: args.index("--") if "--" in args else None]:
+                option = word.partition("=")[0] if word.startswith("--") else word[:2]  # -w4 is -w with the value 4
+                if option in gone:
+                    fail(f"{option} {gone[option]}")
+            return super().parse_args(ctx, args)
+
+    return CommandWithout
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 Config = Annotated[
     Path | None, typer.Option("--config", help="Read the settings from this file instead of ./hermes.toml.", show_default=False)
@@ -33,18 +48,6 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How man
 
 # --- export and compress
 
-Workers = Annotated[
-    int, typer.Option("--workers", "-w", min=1, help="Processes, for large inputs; at most one for each core.", rich_help_panel=WORK)
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. All write the same bytes.",
-        autocompletion=complete_from(lambda: ENGINES),
-        rich_help_panel=WORK,
-    ),
-]
 Conversations = Annotated[
     list[str] | None,
     typer.Option(

@@ -79,5 +79,5 @@ def _print_rows(table: Table, rows: Iterable[Iterable[Cell]]) -> None:
 
 
 def count_phrase(number: int, name: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"

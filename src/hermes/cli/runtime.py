@@ -46,12 +46,14 @@ def settings_from(config: Path | None) -> Settings:
         fail(last)
 
 
-def complete_setting(known: Callable[[Settings], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
-    """Return a function that completes a word to names from the settings. With wrong settings it finds none: a shell shows no errors."""
+def complete_setting(known: Callable[[Settings], Iterable[str]], parameter: str = "config") -> Callable[[typer.Context, str], list[str]]:
+    """Return a function that completes a word to names from the settings, whose file is in this parameter of the command.
+
+    With wrong settings it finds none: a shell shows no errors."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         try:
-            settings = load(os.environ, file=context.params.get("config"))
+            settings = load(os.environ, file=context.params.get(parameter))
             return [name for name in known(settings) if name.startswith(incomplete)]
         except (SettingsError, PortError):
             return []

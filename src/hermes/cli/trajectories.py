@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from hermes.cli.commands import LazyParts, app
-from hermes.cli.engines import LOCAL, open_engine
-from hermes.cli.options import STORE, AllStored, Conversations, Engine, Json, Since, StoreAccount, StoreConfig, Workers, complete_from
+from hermes.cli.engines import DAFT, LOCAL, RAY, open_engine, parse_workers
+from hermes.cli.options import STORE, AllStored, Conversations, Json, Since, StoreAccount, StoreConfig, command_without, complete_from
 from hermes.cli.output import complain, fail, output_console, print_json, print_properties
 from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
@@ -31,9 +32,22 @@ from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
+GONE = {
+    "--engine": "is gone; write --workers daft or --workers ray://HOST:PORT",
+    "--derived": "is gone; write --include derived",
+    "--include-scripted": "is gone; write --include scripted",
+}
+"""Former options of `hermes export`, and what to write instead."""
 
 
-@app.command("export")
+class IncludedSamples(StrEnum):
+    """Samples that an export leaves out unless the user asks for them."""
+
+    DERIVED = "derived"
+    SCRIPTED = "scripted"
+
+
+@app.command("export", cls=command_without(GONE))
 def export_command(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new or empty.", show_default=False)],
@@ -47,12 +61,13 @@ def export_command(
         Literal["all", "accepted"], typer.Option(help="accepted: leave out answers that an edit replaced, and rejected compactions.")
     ] = "all",
     retries: Annotated[Literal["all", "last"], typer.Option(help="last: of several samples in one context, train only the last.")] = "all",
-    derived: Annotated[
-        Literal["exclude", "include"], typer.Option(help="include: also train samples whose prompts were tokenised later (off-policy).")
-    ] = "exclude",
-    include_scripted: Annotated[
-        bool, typer.Option("--include-scripted", help="Also train answers of a script instead of a model; for tests.")
-    ] = False,
+    include: Annotated[
+        list[IncludedSamples] | None,
+        typer.Option(
+            help="derived: also train samples whose prompts were tokenised later (off-policy). "
+            "scripted: also answers of a script instead of a model, for tests. Repeatable."
+        ),
+    ] = None,
     policy_version: Annotated[list[str] | None, typer.Option(help="Train only samples of this policy version; repeatable.")] = None,
     tokenizer: Annotated[
         Path | None,
@@ -60,8 +75,17 @@ def export_command(
     ] = None,
     source: Annotated[str, typer.Option(help="The value of the `source` column in the sharegpt format.")] = "hermes-agent",
     is_json: Json = False,
-    workers: Workers = 1,
-    engine: Engine = LOCAL,
+    workers: Annotated[
+        str,
+        typer.Option(
+            "--workers",
+            "-w",
+            metavar="N|daft|ray://HOST:PORT",
+            help="For large inputs: how many processes, at most one for each core; or Daft, on this machine or on a Ray cluster. "
+            "All write the same bytes.",
+            autocompletion=complete_from(lambda: (DAFT, RAY)),
+        ),
+    ] = "1",
     conversation: Conversations = None,
     since: Since = None,
     account: StoreAccount = None,
@@ -85,12 +109,18 @@ def export_command(
     listed in ledger.jsonl with the reason why not. Check the result with: hermes verify DIR
 
     Exit code 0 when all went well, 1 when an input could not be read (it is named, the rest is exported), 2 for bad arguments."""
-    scripted: Literal["exclude", "include"] = "include" if include_scripted else "exclude"
-    policies = SamplePolicies(keep, retries, derived, frozenset(policy_version) if policy_version else None, scripted)
+    policies = SamplePolicies(
+        keep,
+        retries,
+        derived="include" if IncludedSamples.DERIVED in (include or ()) else "exclude",
+        policy_versions=frozenset(policy_version) if policy_version else None,
+        scripted="include" if IncludedSamples.SCRIPTED in (include or ()) else "exclude",
+    )
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
-    if is_stored and (engine != LOCAL or workers > 1):
+    engine, processes = parse_workers(workers)
+    if is_stored and (engine, processes) != (LOCAL, 1):
         fail("sessions from the store are exported in one process; write them with --save-graphs FILE.jsonl, then export that file")
     parts: LazyParts = context.obj
     try:
@@ -104,7 +134,7 @@ def export_command(
             else:
                 read = FileSessions(find_files(graphs or ()))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
-                chosen = stack.enter_context(open_engine(engine, workers, parts))
+                chosen = stack.enter_context(open_engine(engine, processes, parts))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))

@@ -59,12 +59,24 @@ def test_the_summary_as_json_is_the_same_too(folder: Path) -> None:
     assert json.loads(two[1]) == json.loads(one[1])
 
 
-def test_an_unknown_engine_is_one_line(folder: Path) -> None:
-    assert run("few", "--out", "out", "--engine", "spark") == (
-        2,
-        "",
-        "hermes: unknown engine 'spark'; one of local, daft, ray://HOST:PORT\n",
-    )
+@pytest.mark.parametrize("given", ["spark", "0", "-1", "2.5"])
+def test_unknown_workers_are_one_line(given: str, folder: Path) -> None:
+    said = f"hermes: --workers is a number of processes, daft or ray://HOST:PORT, and not {given!r}\n"
+    assert run("few", "--out", "out", f"--workers={given}") == (2, "", said)
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "daft"), "--engine is gone; write --workers daft or --workers ray://HOST:PORT"),
+        (("--engine=ray://head:10001",), "--engine is gone; write --workers daft or --workers ray://HOST:PORT"),
+        (("--derived", "include"), "--derived is gone; write --include derived"),
+        (("--include-scripted",), "--include-scripted is gone; write --include scripted"),
+    ],
+)
+def test_an_option_that_is_gone_names_the_one_to_write(words: tuple[str, ...], said: str, folder: Path) -> None:
+    assert run("few", "--out", "out", *words) == (2, "", f"hermes: {said}\n")
     assert not (folder / "out").exists()
 
 
@@ -72,11 +84,11 @@ def test_an_unknown_engine_is_one_line(folder: Path) -> None:
 @pytest.mark.parametrize("engine", ["daft", "ray://localhost:10001"])
 def test_an_engine_that_is_not_installed_says_how_to_get_it(engine: str, folder: Path) -> None:
     said = f"hermes: the engine {engine} needs daft; install it: pip install 'hermes-graph[batch]'\n"
-    assert run("few", "--out", "out", "--engine", engine) == (2, "", said)
+    assert run("few", "--out", "out", "--workers", engine) == (2, "", said)
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("words", [("--workers", 2), ("--engine", "daft")])
+@pytest.mark.parametrize("words", [("--workers", 2), ("--workers", "daft")])
 def test_what_comes_out_of_the_store_is_exported_in_one_process(words: tuple[object, ...], folder: Path) -> None:
     code, _, said = run("--stored", "--out", "out", *words)
     assert (code, said.startswith("hermes: sessions from the store are exported in one process; write them with --save-graphs")) == (

@@ -41,7 +41,7 @@ KEYS = {
     "--sample-percent": "processing.sample_percent",
     "--seed": "processing.seed",
 }
-"""Former options, and the keys that they are now."""
+"""Former options, which still work, and the keys that they are now."""
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
@@ -51,7 +51,7 @@ def complete_model(context: typer.Context, incomplete: str) -> list[str]:
     return [*([NO_MODEL] if NO_MODEL.startswith(incomplete) else []), *names]
 
 
-@app.command("compress", cls=command_with_keys(KEYS, "the settings (--config)"))
+@app.command("compress", cls=command_with_keys({}, "the settings (--config)", former=KEYS))
 def compress_command(
     context: typer.Context,
     files: Annotated[

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -38,6 +39,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def command_with_keys(keys: Mapping[str, str], file: str) -> type[TyperCommand]:
-    """Return the class of a command whose former options are keys of `file` now; each says in one line which key it is."""
-    return command_without({option: f"is a key of {file} now: write {key} there, or --set {key}=VALUE" for option, key in keys.items()})
+def command_with_keys(keys: Mapping[str, str], file: str, former: Mapping[str, str] | None = None) -> type[TyperCommand]:
+    """Return the class of a command whose former options are keys of `file` now; each says in one line which key it is. Those in `former`
+    still work."""
+    gone = {option: f"is a key of {file} now: write {key} there, or --set {key}=VALUE" for option, key in keys.items()}
+    return command_without(gone, {option: partial(set_key, key) for option, key in (former or {}).items()})
+
+
+def set_key(key: str, value: str) -> list[str]:
+    return ["--set", f"{key}={value}"]

@@ -4,6 +4,7 @@ Knows neither settings nor stores, so that commands without the service can use 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from hermes.cli.output import fail
+from hermes.cli.output import complain, fail
 
 STORE = "Read from the store of a Hermes, running or not, instead of files"
 
@@ -25,18 +26,43 @@ def complete_from(known: Callable[[], Iterable[str]]) -> Callable[[str], list[st
     return complete
 
 
-def command_without(gone: Mapping[str, str]) -> type[TyperCommand]:
-    """Return the class of a command that had these options once; each says in one line what to write instead."""
+FormerOptions = Mapping[str, list[str] | Callable[[str], list[str]]]
+"""Former options that still work, each with the words to write now; for an option with a value, a function from that value to the words."""
+
+
+def command_without(gone: Mapping[str, str], former: FormerOptions | None = None) -> type[TyperCommand]:
+    """Return the class of a command that had these options once. Those in `gone` say in one line what to write instead, and stop; those in
+    `former` say it too, and go on."""
 
     class CommandWithout(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer does not export the context's type
-            for word in args[: args.index("--") if "--" in args else None]:
-                option = word.partition("=")[0] if word.startswith("--") else word[:2]  # -w4 is -w with the value 4
-                if option in gone:
-                    fail(f"{option} {gone[option]}")
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, translate_options(args, gone, former or {}))
 
     return CommandWithout
+
+
+def translate_options(args: Iterable[str], gone: Mapping[str, str], former: FormerOptions) -> list[str]:
+    """Return the words of a command line with today's options in place of former ones."""
+    translated: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            return [*translated, word, *words]
+        option, sign, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])  # -w4 is -w with the value 4
+        if option in gone:
+            fail(f"{option} {gone[option]}")
+        if option not in former:
+            translated.append(word)
+            continue
+        now = former[option]
+        if not isinstance(now, list):
+            given = value if sign else next(words, None)
+            if given is None:
+                fail(f"{option} needs a value")
+            now = now(given)
+        complain(f"{option} is a former option; write {shlex.join(now)}" if now else f"{option} is a former option; leave it out")
+        translated += now
+    return translated
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]

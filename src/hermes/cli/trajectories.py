@@ -16,7 +16,18 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from hermes.cli.commands import LazyParts, app
 from hermes.cli.engines import DAFT, LOCAL, RAY, open_engine, parse_workers
-from hermes.cli.options import STORE, AllStored, Conversations, Json, Since, StoreAccount, StoreConfig, command_without, complete_from
+from hermes.cli.options import (
+    STORE,
+    AllStored,
+    Conversations,
+    FormerOptions,
+    Json,
+    Since,
+    StoreAccount,
+    StoreConfig,
+    command_without,
+    complete_from,
+)
 from hermes.cli.output import complain, fail, output_console, print_json, print_properties
 from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
@@ -32,12 +43,12 @@ from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
-GONE = {
-    "--engine": "is gone; write --workers daft or --workers ray://HOST:PORT",
-    "--derived": "is gone; write --include derived",
-    "--include-scripted": "is gone; write --include scripted",
+FORMER: FormerOptions = {
+    "--engine": lambda engine: [] if engine == LOCAL else ["--workers", engine],
+    "--include-scripted": ["--include", "scripted"],
+    "--derived": lambda choice: ["--include", "derived"] if choice == "include" else [],
 }
-"""Former options of `hermes export`, and what to write instead."""
+"""Former options of `hermes export`, which still work."""
 
 
 class IncludedSamples(StrEnum):
@@ -47,7 +58,7 @@ class IncludedSamples(StrEnum):
     SCRIPTED = "scripted"
 
 
-@app.command("export", cls=command_without(GONE))
+@app.command("export", cls=command_without({}, FORMER))
 def export_command(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new or empty.", show_default=False)],

@@ -67,17 +67,29 @@ def test_unknown_workers_are_one_line(given: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("former", "now"),
     [
-        (("--engine", "daft"), "--engine is gone; write --workers daft or --workers ray://HOST:PORT"),
-        (("--engine=ray://head:10001",), "--engine is gone; write --workers daft or --workers ray://HOST:PORT"),
-        (("--derived", "include"), "--derived is gone; write --include derived"),
-        (("--include-scripted",), "--include-scripted is gone; write --include scripted"),
+        (("--engine=local",), ()),
+        (("--derived", "include"), ("--include", "derived")),
+        (("--derived", "exclude"), ()),
+        (("--include-scripted",), ("--include", "scripted")),
     ],
 )
-def test_an_option_that_is_gone_names_the_one_to_write(words: tuple[str, ...], said: str, folder: Path) -> None:
-    assert run("few", "--out", "out", *words) == (2, "", f"hermes: {said}\n")
-    assert not (folder / "out").exists()
+def test_a_former_option_still_works_and_names_what_to_write(former: tuple[str, ...], now: tuple[str, ...], folder: Path) -> None:
+    _, _, errors = run("few", "--out", "former", *former)
+    _, _, errors_now = run("few", "--out", "now", *now)
+    option, advice = former[0].partition("=")[0], f"write {' '.join(now)}" if now else "leave it out"
+    assert errors == f"hermes: {option} is a former option; {advice}\n{errors_now}"
+    assert contents(folder / "former") == contents(folder / "now")
+
+
+@pytest.mark.parametrize("words", [("--engine", "spark"), ("--engine=spark",)])
+def test_the_former_option_of_the_engine_names_the_workers(words: tuple[str, ...]) -> None:
+    _, _, errors = run("few", "--out", "out", *words)
+    assert errors == (
+        "hermes: --engine is a former option; write --workers spark\n"
+        "hermes: --workers is a number of processes, daft or ray://HOST:PORT, and not 'spark'\n"
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("daft") is not None, reason="daft is installed here")

@@ -127,6 +127,12 @@ def test_it_is_cut_at_the_end_of_what_belongs_together(text: str, parts: list[st
     assert texts(split(RichText(text), 30, count_characters)) == parts
 
 
+def test_a_sign_that_belongs_to_the_space_after_it_goes_with_that_space() -> None:
+    """The Arabic number sign and what follows are one character, also a space: the space is no end of a word then."""
+    text = "x" * 15 + "\u0600 " + "y" * 9
+    assert texts(split(RichText(text), 16, count_characters)) == ["x" * 15, "\u0600 " + "y" * 9]
+
+
 def test_a_heading_stays_with_what_it_is_the_heading_of() -> None:
     document = read_markdown("Some words before.\n\n## Next\n\nAnd the words after it")
     assert texts(split(document, 30, count_characters)) == ["Some words before.", "Next\n\nAnd the words after it"]

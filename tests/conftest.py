@@ -26,6 +26,25 @@ MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # a private folder is made in it
 MIN_MEMORY_BYTES = 4 * 2**30
 
 
+LONG = {
+    "test_storm.py",
+    "test_outages.py",
+    "test_service.py",
+    "test_order.py",
+    "test_machine.py",
+    "test_conservation.py",
+    "test_credits.py",
+    "test_batch.py",
+    "test_embedded.py",
+}
+"""Files with tests that take half a minute each."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long tests: at the end of a run one process would work on them alone, and the others would have nothing to do."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(autouse=True)
 def concierge_keys() -> None:
     """The memory keys of the concierge, for tests that open no Hermes: a Hermes that opens sets its own."""

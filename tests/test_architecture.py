@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,12 @@ IMPORT_LIMIT = 1.2
 
 Sources = Mapping[str, str]
 """Text by path below src: {"hermes/graph/edit.py": "import ast"}."""
+
+
+@cache
+def parse_source(text: str, path: str) -> ast.Module:
+    """Every rule reads the whole tree, so each file is parsed once. No rule changes a tree."""
+    return ast.parse(text, path)
 
 
 # --- the rules
@@ -180,7 +187,7 @@ def suppressed_cancellations(sources: Sources) -> list[str]:
     return [
         f"{path}:{node.lineno}: suppresses a cancellation"
         for path in sorted(sources)
-        for node in ast.walk(ast.parse(sources[path], path))
+        for node in ast.walk(parse_source(sources[path], path))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith("suppress")
         and any(ast.unparse(argument).endswith(("CancelledError", "BaseException")) for argument in node.args)
@@ -204,7 +211,7 @@ def imports(sources: Sources) -> Iterator[Import]:
     """Every import of the tree, in the order of its files and lines."""
     known = {module_of(path) for path in sources}
     for path in sorted(sources):
-        for node, in_function in statements(ast.parse(sources[path], path), in_function=False):
+        for node, in_function in statements(parse_source(sources[path], path), in_function=False):
             for target in targets(node, path, known):
                 yield Import(module_of(path), target, f"{path}:{node.lineno}", in_function)
 
@@ -234,7 +241,7 @@ def targets(node: ast.stmt | ast.expr, path: str, known: set[str]) -> list[str]:
 def loads_by_name(path: str, source: str) -> list[str]:
     """Where a file mentions a function that loads modules by name, called or not."""
     found = []
-    for node in ast.walk(ast.parse(source, path)):
+    for node in ast.walk(parse_source(source, path)):
         match node:
             case ast.ImportFrom(names=names) if any(alias.name in NAMED_LOADERS for alias in names):
                 found.append(f"{path}:{node.lineno}")

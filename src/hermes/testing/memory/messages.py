@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
-from hermes.ports.errors import ClaimLost
-from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin
+from hermes.ports.errors import ClaimLost, InboxFull, UserErased
+from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.outbox import (
     Admission,
     BreakerChange,
@@ -27,14 +27,15 @@ from hermes.ports.outbox import (
     readable_text,
 )
 from hermes.ports.runtime import Clock, Transaction
-from hermes.ports.users import User
+from hermes.ports.users import User, UserState
 from hermes.router.intake import join_messages
+from hermes.testing.memory.users import MemoryUsers
 from hermes.turn import Envelope, Platform
 
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """The port Inbox. It is never full, and every message can be read."""
+    """The port Inbox. A message can be read until its sender is deleted."""
 
     messages: dict[UUID, InboxMessage] = field(default_factory=dict)
     """The users' messages by turn, in their order. A test that makes a claim without `accept` puts its message here."""
@@ -46,24 +47,34 @@ class MemoryInbox:
     attempts: dict[UUID, int] = field(default_factory=dict)
     epochs: dict[UUID, int] = field(default_factory=dict)
     """By conversation."""
+    people: MemoryUsers = field(default_factory=MemoryUsers)
+    """Tells whether the sender of a message was deleted."""
+    cap: int = 10_000
+    """How many messages of one account may wait."""
 
     async def accept(self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
         for message in self.messages.values():
             if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
                 return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
+        if sum(message.envelope.account == envelope.account for message in self._unended()) >= self.cap:
+            raise InboxFull
         known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
         message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC))
         self.messages[turn_id] = message
         return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
 
-    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | None:
+    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
         message = self.messages.get(turn_id)
         if message is None or self._has_ended(turn_id):
             return None
         conversation = message.conversation_id
         self.attempts[turn_id] = self.attempts.get(turn_id, 0) + 1
         self.epochs[conversation] = self.epochs.get(conversation, 0) + 1
-        parts = [message, *(self.messages[other] for other, first in self.joined.items() if first == turn_id)]
+        age_s = (datetime.now(UTC) - message.received_at).total_seconds()
+        read = self._read(message)
+        if read is None:
+            reason = str(UserErased())
+            return UnreadableMessage(turn_id, self.attempts[turn_id], age_s, reason, is_erased=True, is_damaged=False)
         since = message.received_at - timedelta(minutes=1)
         return Claim(
             turn_id,
@@ -72,8 +83,8 @@ class MemoryInbox:
             seq=self._seq(message),
             epoch=self.epochs[conversation],
             attempt=self.attempts[turn_id],
-            envelope=join_messages([self._read(part).envelope for part in parts]),
-            age_s=(datetime.now(UTC) - message.received_at).total_seconds(),
+            envelope=read.envelope,
+            age_s=age_s,
             recent=sum(
                 (other.conversation_id, other.user_id) == (conversation, message.user_id)
                 and since < other.received_at <= message.received_at
@@ -85,7 +96,8 @@ class MemoryInbox:
     async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         there = [message for message in self.messages.values() if message.conversation_id == claim.conversation_id]
         waiting = [message for message in there[claim.seq :] if not self._has_ended(message.turn_id)]
-        return [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
+        found = [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
+        return [message for message in found if message is not None]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
@@ -111,7 +123,9 @@ class MemoryInbox:
 
     async def origin(self, _: Transaction, turn_id: UUID) -> TurnOrigin | None:
         message = self.messages.get(turn_id)
-        return None if message is None else TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id))
+        if message is None:
+            return None
+        return TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id), is_sender_erased=self.is_sender_erased(turn_id))
 
     async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         message = self.messages.get(turn_id)
@@ -120,14 +134,19 @@ class MemoryInbox:
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
         found = [message for message in self.messages.values() if (message.user_id, message.envelope.account) == (user_id, account)]
         private = [message for message in found if not self._is_shared(message.conversation_id)]
-        return max(private, key=lambda message: message.received_at, default=None)
+        last = max(private, key=lambda message: message.received_at, default=None)
+        return None if last is None else self._read(last)
 
     async def newest(self, _: Transaction, account: str, platform: Platform) -> InboxMessage | None:
         found = [message for message in self.messages.values() if channel_of(message)[:2] == (account, platform)]
-        return max(found, key=lambda message: message.received_at, default=None)
+        last = max(found, key=lambda message: message.received_at, default=None)
+        return None if last is None else self._read(last)
 
     async def waiting(self, _: Transaction) -> int:
-        return sum(not self._has_ended(turn_id) for turn_id in self.messages)
+        return len(self._unended())
+
+    def _unended(self) -> list[InboxMessage]:
+        return [message for message in self.messages.values() if not self._has_ended(message.turn_id)]
 
     def _has_ended(self, turn_id: UUID) -> bool:
         return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined
@@ -136,8 +155,18 @@ class MemoryInbox:
         there = [other.turn_id for other in self.messages.values() if other.conversation_id == message.conversation_id]
         return there.index(message.turn_id) + 1
 
-    def _read(self, message: InboxMessage) -> InboxMessage:
-        return replace(message, envelope=replace(message.envelope, is_shared=self._is_shared(message.conversation_id)))
+    def _read(self, message: InboxMessage) -> InboxMessage | None:
+        """The message with those that were joined to it; None if its sender was deleted."""
+        if self.is_sender_erased(message.turn_id):
+            return None
+        parts = [message, *(self.messages[other] for other, first in self.joined.items() if first == message.turn_id)]
+        envelope = join_messages([part.envelope for part in parts])
+        return replace(message, envelope=replace(envelope, is_shared=self._is_shared(message.conversation_id)))
+
+    def is_sender_erased(self, turn_id: UUID) -> bool:
+        message = self.messages.get(turn_id)
+        sender = None if message is None else self.people.users.get(message.user_id)
+        return sender is not None and sender.state is UserState.DELETED
 
     def _is_shared(self, conversation_id: UUID) -> bool:
         there = [message for message in self.messages.values() if message.conversation_id == conversation_id]

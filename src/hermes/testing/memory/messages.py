@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
+from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import ClaimLost, InboxFull, UserErased
 from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.outbox import (
@@ -164,9 +165,18 @@ class MemoryInbox:
         return replace(message, envelope=replace(envelope, is_shared=self._is_shared(message.conversation_id)))
 
     def is_sender_erased(self, turn_id: UUID) -> bool:
-        message = self.messages.get(turn_id)
-        sender = None if message is None else self.people.users.get(message.user_id)
-        return sender is not None and sender.state is UserState.DELETED
+        return turn_id in self.messages and self.is_erased(self.messages[turn_id].user_id)
+
+    def is_erased(self, user_id: UUID) -> bool:
+        user = self.people.users.get(user_id)
+        return user is not None and user.state is UserState.DELETED
+
+    def last_seq(self, conversation_id: UUID) -> int:
+        return sum(message.conversation_id == conversation_id for message in self.messages.values())
+
+    def last_inbound_at(self, conversation_id: UUID) -> datetime | None:
+        there = [message.received_at for message in self.messages.values() if message.conversation_id == conversation_id]
+        return max(there, default=None)
 
     def _is_shared(self, conversation_id: UUID) -> bool:
         there = [message for message in self.messages.values() if message.conversation_id == conversation_id]
@@ -176,7 +186,7 @@ class MemoryInbox:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """The port Outbox. A message that was put back waits until `is_due` is set again."""
+    """The port Outbox. Any number of messages may wait, a try is never cut off, and an answer has no provenance."""
 
     answers: dict[UUID, list[MessageBody]] = field(default_factory=dict)
     queued_messages: list[OutboxMessage] = field(default_factory=list)
@@ -185,33 +195,47 @@ class MemoryOutbox:
     proactive: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
     """Each with the user's message that asked for it."""
     recorded: set[int] = field(default_factory=set)
-    is_due: bool = True
-    """False: the first message waits for its time."""
+    taken: set[int] = field(default_factory=set)
+    """The messages that are being sent."""
+    not_before: dict[int, datetime] = field(default_factory=dict)
+    """When a message that was put back is due."""
+    owners: dict[int, UUID] = field(default_factory=dict)
+    """The user of each message."""
+    unreachable: dict[UUID, datetime] = field(default_factory=dict)
+    """By conversation: the last message of a user who left after it."""
+    inbox: MemoryInbox = field(default_factory=MemoryInbox)
+    """Tells when a user last wrote, and whether a user was deleted."""
 
     async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         if claim.turn_id in self.answers:
             return
         self.answers[claim.turn_id] = [*parts]
         if state is OutboxState.PENDING:
-            envelope = claim.envelope
-            where = (envelope.account, envelope.event.platform, envelope.channel_id)
-            for part, body in enumerate(parts):
-                place = (len(self.queued_messages) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
-                message = OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
-                self.queued_messages.append(message)
+            self._queue(claim, claim.envelope, claim.seq, parts)
 
     async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        for place, message in enumerate(self.queued_messages):
-            if message.conversation_id == conversation_id:
-                if not self.is_due:
-                    return None
-                self.queued_messages[place] = replace(message, tries=message.tries + 1)
-                return self.queued_messages[place]
+        for message in [message for message in self.queued_messages if message.conversation_id == conversation_id]:
+            if self.inbox.is_erased(self.owners[message.id]):
+                self.queued_messages.remove(message)
+                self.settled.append((message, DeliveryResult(state=OutboxState.DEAD, reason="its user was deleted")))
+                continue
+            if message.id in self.taken or not self._is_due(message):
+                return None
+            last = self.inbox.last_inbound_at(conversation_id) or message.last_inbound_at
+            left = self.unreachable.get(conversation_id)
+            is_reachable = left is None or last is None or last > left
+            taken = replace(message, tries=message.tries + 1, taken_at=datetime.now(UTC), last_inbound_at=last, is_reachable=is_reachable)
+            self.queued_messages[self.queued_messages.index(message)] = taken
+            self.taken.add(message.id)
+            return taken
         return None
 
     async def settle(self, _: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
-        if message not in self.queued_messages:
+        if message not in self.queued_messages or message.id not in self.taken:
             return None
+        self.taken.remove(message.id)
+        if result.outcome is SendOutcome.INVALID_RECIPIENT and message.last_inbound_at is not None:
+            self.unreachable[message.conversation_id] = message.last_inbound_at
         if result.moved_to is not None:
             there = [queued.id for queued in self.queued_messages if outgoing_channel(queued) == outgoing_channel(message)]
             message = replace(message, channel_id=result.moved_to)
@@ -222,7 +246,7 @@ class MemoryOutbox:
             place = self.queued_messages.index(message)
             failures, doubts = message.failures + result.is_failure, message.doubts + result.is_doubtful
             self.queued_messages[place] = replace(message, failures=failures, doubts=doubts)
-            self.is_due = False
+            self.not_before[message.id] = datetime.now(UTC) + timedelta(seconds=result.retry_in_s)
         else:
             self.queued_messages.remove(message)
             self.settled.append((message, result))
@@ -237,13 +261,18 @@ class MemoryOutbox:
     async def put_proactive(
         self, _: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        if all((message.turn_id, message.name) != (asked.turn_id, name) for _, message, _ in self.proactive):
-            message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
-            self.proactive.append((asked, message, state))
+        if any((message.turn_id, message.name) == (asked.turn_id, name) for _, message, _ in self.proactive):
+            return
+        message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
+        self.proactive.append((asked, message, state))
+        if state is OutboxState.PENDING:
+            self._queue(asked, asked.envelope, self.inbox.last_seq(asked.conversation_id), parts, name)
 
     async def take_proactive(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         found = [
-            message for asked, message, _ in self.proactive if asked.conversation_id == conversation_id and message.id not in self.recorded
+            message
+            for asked, message, _ in self.proactive
+            if asked.conversation_id == conversation_id and message.id not in self.recorded and not self.inbox.is_erased(asked.user_id)
         ]
         self.recorded |= {message.id for message in found}
         return found
@@ -251,17 +280,36 @@ class MemoryOutbox:
     async def proactive_messages(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
-        where = (account, platform, channel_id)
-        found = [message for asked, message, _ in self.proactive if channel_of(asked) == where and message.id > after]
+        found = [
+            message
+            for asked, message, _ in self.proactive
+            if channel_of(asked) == (account, platform, channel_id) and message.id > after and not self.inbox.is_erased(asked.user_id)
+        ]
         return found[:limit]
 
     async def stranded_conversations(self, _: Transaction, __: float, *, limit: int = 500) -> Sequence[UUID]:
-        """All conversations with a message that is due: no message is ever touched long ago here."""
-        return list(dict.fromkeys(message.conversation_id for message in self.queued_messages if self.is_due))[:limit]
+        """All conversations whose oldest message is due and not being sent: no message is ever touched long ago here."""
+        oldest = {message.conversation_id: message for message in reversed(self.queued_messages)}
+        found = [message for message in oldest.values() if message.id not in self.taken and self._is_due(message)]
+        return [message.conversation_id for message in sorted(found, key=lambda message: message.id)][:limit]
 
     async def lengths(self, _: Transaction) -> OutboxLengths:
         dead = sum(result.state is OutboxState.DEAD for _, result in self.settled)
-        return OutboxLengths(failed_sends=sum(message.failures > 0 for message in self.queued_messages), dead_letters=dead)
+        put_back = sum(message.tries > 0 and message.id not in self.taken for message in self.queued_messages)
+        return OutboxLengths(failed_sends=put_back, dead_letters=dead)
+
+    def _queue(self, turn: Claim | InboxMessage, envelope: Envelope, seq: int, parts: Sequence[MessageBody], news: str = "") -> None:
+        """Add messages in the order of their turns; a proactive message follows all answers up to its place."""
+        where = channel_in(envelope)
+        for part, body in enumerate(parts):
+            place = (len(self.owners) + 1, turn.turn_id, turn.conversation_id, seq, part)
+            message = OutboxMessage(*place, *where, body, 0, news=news, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+            self.owners[message.id] = turn.user_id
+            self.queued_messages.append(message)
+        self.queued_messages.sort(key=lambda message: (message.seq, message.news != "", message.id))
+
+    def _is_due(self, message: OutboxMessage) -> bool:
+        return message.id not in self.not_before or self.not_before[message.id] <= datetime.now(UTC)
 
 
 def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:

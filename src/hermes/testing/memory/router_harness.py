@@ -84,7 +84,7 @@ class RouterHarness:
     def __post_init__(self) -> None:
         self.people = MemoryUsers(self.credits)
         self.inbox.people = self.people
-        self.journal.inbox = self.inbox
+        self.journal.inbox = self.outbox.inbox = self.inbox
         self.sessions = MemorySessions(self.graphs)
 
     def claim(self, text: str, **event: Any) -> Claim:

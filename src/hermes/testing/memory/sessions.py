@@ -76,53 +76,59 @@ def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
 
 @dataclass(slots=True)
 class MemorySessions:
-    """The port Sessions. A conversation has one session, which never ends by silence. Nothing is sealed, so no graph outlives a key."""
+    """The port Sessions. Every conversation counts as known, and a session never ends by silence. Nothing is sealed, so no graph outlives
+    a key."""
 
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
-    """By conversation."""
+    """By conversation, the last one of each."""
+    begun: dict[UUID, Session] = field(default_factory=dict)
+    """All of them by their id, in the order of their beginning."""
+    ended: set[UUID] = field(default_factory=set)
     trains: bool = False
     """Whether the users allow training."""
 
-    async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
-        session = self.sessions.get(conversation_id)
-        if session is None or session.is_shared != is_shared:
-            return None
-        return await self.current(tx, conversation_id, session.user_id, is_shared=is_shared)
+    async def find_current(self, _: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+        session = self._open_session(conversation_id, is_shared=is_shared)
+        return None if session is None else self._read(session)
 
     async def get(self, _: Transaction, session_id: UUID) -> Session:
-        found = next((session for session in self.sessions.values() if session.id == session_id), None)
-        if found is None:
+        if session_id not in self.begun:
             raise NotFound(f"there is no session {session_id}")
-        return found
+        return self._read(self.begun[session_id])
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
-        del self.sessions[session.conversation_id]
+        self.ended.add(session.id)
         return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
-        before = self.sessions.get(conversation_id)
-        if before is None or before.is_shared != is_shared:
-            graph, session_id = MessageGraph(), uuid4()
+        session = self._open_session(conversation_id, is_shared=is_shared)
+        if session is None:
+            before, graph, session_id = self.sessions.get(conversation_id), MessageGraph(), uuid4()
             self.graphs.graphs[session_id] = graph
-            previous = before.id if before else None
-            self.sessions[conversation_id] = Session(session_id, conversation_id, user_id, previous, graph.head, 0, is_shared)
-        session = self.sessions[conversation_id]
-        graph = self.graphs.graphs[session.id]
-        return replace(session, head=graph.head, length=len(graph))
+            session = Session(session_id, conversation_id, user_id, before.id if before else None, graph.head, 0, is_shared)
+            self.sessions[conversation_id] = self.begun[session_id] = session
+        return self._read(session)
 
     async def end(self, _: Transaction, user_id: UUID) -> Sequence[UUID]:
-        ended = [session for session in self.sessions.values() if session.user_id == user_id]
-        for session in ended:
-            del self.sessions[session.conversation_id]
-        return [session.id for session in ended]
+        """Ends the sessions that the user began: who else spoke in a session is not noted here."""
+        found = [session.id for session in self.sessions.values() if session.user_id == user_id and session.id not in self.ended]
+        self.ended.update(found)
+        return found
 
     async def find(self, _: Transaction, query: SessionQuery) -> Sequence[UUID]:
         """Knows ids of sessions and conversations only: it keeps neither times nor accounts."""
-        ids = {str(name): session.id for session in self.sessions.values() for name in (session.id, session.conversation_id)}
-        if unknown := [name for name in query.names if name not in ids]:
+        if unknown := [name for name in query.names if not any(name in names_of(session) for session in self.begun.values())]:
             raise NotFound(f"there is no session {unknown[0]}")
-        return list(dict.fromkeys(ids[name] for name in query.names or ids))
+        return [session.id for session in self.begun.values() if not query.names or names_of(session) & set(query.names)]
+
+    def _open_session(self, conversation_id: UUID, *, is_shared: bool) -> Session | None:
+        session = self.sessions.get(conversation_id)
+        return None if session is None or session.id in self.ended or session.is_shared != is_shared else session
+
+    def _read(self, session: Session) -> Session:
+        graph = self.graphs.graphs[session.id]
+        return replace(session, head=graph.head, length=len(graph))
 
     async def user_nodes(self, _: Transaction, __: UUID, *, account: str | None = None) -> Sequence[UserNodes]:  # noqa: ARG002  # the port's
         return ()
@@ -133,6 +139,10 @@ class MemorySessions:
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
         await self.get(tx, session_id)
         return self.trains
+
+
+def names_of(session: Session) -> set[str]:
+    return {str(session.id), str(session.conversation_id)}
 
 
 @dataclass(slots=True)

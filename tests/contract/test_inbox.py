@@ -1,4 +1,4 @@
-"""The inbox: each message once, numbered, claimed by one, fenced off from those who come too late."""
+"""The inbox: each message once, numbered, claimed by one, fenced off from those who come too late. On both adapters."""
 
 import asyncio
 import json
@@ -9,14 +9,16 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.errors import ClaimLost, InboxFull
-from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
-from hermes.ports.users import UserState
-from hermes.stores.postgres.database import Database, connection_of
+from hermes.ports.inbox import AcceptedMessage, Claim, Inbox, InboxMessage, TurnOrigin, UnreadableMessage
+from hermes.ports.runtime import Transactions
+from hermes.ports.users import Users, UserState
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.inbox import PostgresInbox, decode_envelope, encode_envelope
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
+from hermes.testing.memory import MemoryInbox, MemoryUsers
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.contract.turns import on_postgres
 
 ASKED = Envelope(
     event=MessageEvent(
@@ -32,42 +34,37 @@ ASKED = Envelope(
 
 
 @pytest.fixture
-def inbox(keyring: Keyring) -> PostgresInbox:
-    return PostgresInbox(keyring, cap=5)
-
-
-@pytest.fixture
-def people(keyring: Keyring) -> PostgresUsers:
-    return PostgresUsers(keyring)
+def inbox(people: Users, keyring: Keyring) -> Inbox:
+    return MemoryInbox(people=people, cap=5) if isinstance(people, MemoryUsers) else PostgresInbox(keyring, cap=5)
 
 
 async def accept(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox, envelope: Envelope, turn_id: UUID | None = None
+    transactions: Transactions, people: Users, inbox: Inbox, envelope: Envelope, turn_id: UUID | None = None
 ) -> AcceptedMessage:
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         user, _ = await people.find_or_create(
             tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE
         )
         return await inbox.accept(tx, envelope, user, turn_id or uuid4())
 
 
-async def claim(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Claim | None:
-    async with database.begin() as tx:
+async def claim(transactions: Transactions, inbox: Inbox, turn_id: UUID) -> Claim | None:
+    async with transactions.begin() as tx:
         claimed = await inbox.claim(tx, turn_id)
     assert not isinstance(claimed, UnreadableMessage)
     return claimed
 
 
-async def claim_unreadable(database: Database, inbox: PostgresInbox, turn_id: UUID) -> UnreadableMessage:
-    async with database.begin() as tx:
+async def claim_unreadable(transactions: Transactions, inbox: Inbox, turn_id: UUID) -> UnreadableMessage:
+    async with transactions.begin() as tx:
         claimed = await inbox.claim(tx, turn_id)
     assert isinstance(claimed, UnreadableMessage)
     return claimed
 
 
-async def test_what_is_accepted_comes_back_whole(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    claimed = await claim(database, inbox, receipt.turn_id)
+async def test_what_is_accepted_comes_back_whole(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    claimed = await claim(transactions, inbox, receipt.turn_id)
     assert claimed is not None
     assert claimed.envelope == ASKED
     assert (claimed.turn_id, claimed.conversation_id, claimed.seq, claimed.epoch, claimed.attempt) == (
@@ -80,151 +77,151 @@ async def test_what_is_accepted_comes_back_whole(database: Database, people: Pos
     assert 0 <= claimed.age_s < 60
 
 
-async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
-    first = await accept(database, people, inbox, ASKED)
-    again = await accept(database, people, inbox, replace(ASKED, thread="other"))
+async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first = await accept(transactions, people, inbox, ASKED)
+    again = await accept(transactions, people, inbox, replace(ASKED, thread="other"))
     assert again == replace(first, is_new=False)
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         assert await inbox.waiting(tx) == 1
 
 
-async def test_the_same_key_at_once_is_stored_once(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipts = await asyncio.gather(*(accept(database, people, inbox, ASKED) for _ in range(12)))
+@on_postgres
+async def test_the_same_key_at_once_is_stored_once(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipts = await asyncio.gather(*(accept(transactions, people, inbox, ASKED) for _ in range(12)))
     assert sum(receipt.is_new for receipt in receipts) == 1
     assert len({receipt.turn_id for receipt in receipts}) == 1
 
 
-async def test_the_same_key_of_another_account_is_another_message(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    first = await accept(database, people, inbox, ASKED)
-    other = await accept(database, people, inbox, replace(ASKED, account="lombok-bot"))
+async def test_the_same_key_of_another_account_is_another_message(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first = await accept(transactions, people, inbox, ASKED)
+    other = await accept(transactions, people, inbox, replace(ASKED, account="lombok-bot"))
     assert other.is_new
     assert other.conversation_id != first.conversation_id
 
 
+@on_postgres
 async def test_messages_of_a_conversation_are_numbered_without_gaps_or_twins(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, keyring: Keyring
 ) -> None:
-    roomy = PostgresInbox(inbox._keyring, cap=1000)
-    receipts = await asyncio.gather(*(accept(database, people, roomy, replace(ASKED, event_key=f"k{n}")) for n in range(30)))
+    roomy = PostgresInbox(keyring, cap=1000)
+    receipts = await asyncio.gather(*(accept(transactions, people, roomy, replace(ASKED, event_key=f"k{n}")) for n in range(30)))
     assert sorted(receipt.seq for receipt in receipts) == list(range(1, 31))
 
 
 async def test_over_the_cap_nothing_is_accepted_and_another_account_is_not_hurt(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
     for n in range(5):
-        await accept(database, people, inbox, replace(ASKED, event_key=f"k{n}"))
+        await accept(transactions, people, inbox, replace(ASKED, event_key=f"k{n}"))
     with pytest.raises(InboxFull):
-        await accept(database, people, inbox, replace(ASKED, event_key="k5"))
-    assert (await accept(database, people, inbox, replace(ASKED, event_key="k4"))).is_new is False, "a duplicate is still found"
-    assert (await accept(database, people, inbox, replace(ASKED, account="lombok-bot"))).is_new
-    async with database.begin() as tx:
+        await accept(transactions, people, inbox, replace(ASKED, event_key="k5"))
+    assert (await accept(transactions, people, inbox, replace(ASKED, event_key="k4"))).is_new is False, "a duplicate is still found"
+    assert (await accept(transactions, people, inbox, replace(ASKED, account="lombok-bot"))).is_new
+    async with transactions.begin() as tx:
         assert await inbox.waiting(tx) == 6
 
 
-async def test_an_attempt_is_counted_before_it_is_made(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    attempts = [await claim(database, inbox, receipt.turn_id) for _ in range(3)]
+async def test_an_attempt_is_counted_before_it_is_made(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    attempts = [await claim(transactions, inbox, receipt.turn_id) for _ in range(3)]
     assert [(each.attempt, each.epoch) for each in attempts if each] == [(1, 1), (2, 2), (3, 3)]
 
 
-async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    one = await accept(database, people, inbox, ASKED)
-    two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
-    older, newer = await claim(database, inbox, one.turn_id), await claim(database, inbox, two.turn_id)
+@on_postgres
+async def test_a_newer_claim_of_the_conversation_fences_the_older(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    one = await accept(transactions, people, inbox, ASKED)
+    two = await accept(transactions, people, inbox, replace(ASKED, event_key="update:2"))
+    older, newer = await claim(transactions, inbox, one.turn_id), await claim(transactions, inbox, two.turn_id)
     assert older is not None
     assert newer is not None
 
     async def come_too_late() -> None:
-        async with database.begin() as tx:
+        async with transactions.begin() as tx:
             await inbox.finish(tx, older)
             await inbox.hold(tx, older)
 
     with pytest.raises(ClaimLost):
         await come_too_late()
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.hold(tx, newer)
         assert await inbox.waiting(tx) == 2, "what the fenced one did was rolled back"
 
 
-async def test_a_turn_that_ended_is_not_claimed_again_and_fences_nobody(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
-    one = await accept(database, people, inbox, ASKED)
-    two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
-    done = await claim(database, inbox, one.turn_id)
+async def test_a_turn_that_ended_is_not_claimed_again_and_fences_nobody(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    one = await accept(transactions, people, inbox, ASKED)
+    two = await accept(transactions, people, inbox, replace(ASKED, event_key="update:2"))
+    done = await claim(transactions, inbox, one.turn_id)
     assert done is not None
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.hold(tx, done)
         await inbox.finish(tx, done)
-    running = await claim(database, inbox, two.turn_id)
+    running = await claim(transactions, inbox, two.turn_id)
     assert running is not None
-    assert await claim(database, inbox, one.turn_id) is None
-    async with database.begin() as tx:
+    assert await claim(transactions, inbox, one.turn_id) is None
+    async with transactions.begin() as tx:
         await inbox.hold(tx, running)
 
 
-async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    claimed = await claim(database, inbox, receipt.turn_id)
+async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    claimed = await claim(transactions, inbox, receipt.turn_id)
     assert claimed is not None
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.bury(tx, claimed, "gave up")
-    assert await claim(database, inbox, receipt.turn_id) is None
-    async with database.begin() as tx:
+    assert await claim(transactions, inbox, receipt.turn_id) is None
+    if isinstance(inbox, MemoryInbox):
+        assert inbox.buried == {receipt.turn_id: "gave up"}
+        return
+    async with transactions.begin() as tx:
         found = await (await connection_of(tx).execute("select state, reason from inbox")).fetchall()
     assert found == [("dead", "gave up")]
 
 
-async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+async def test_a_message_of_a_deleted_sender_cannot_be_read(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await people.forget(tx, sender.id)
-    unread = await claim_unreadable(database, inbox, receipt.turn_id)
+    unread = await claim_unreadable(transactions, inbox, receipt.turn_id)
     assert (unread.attempt, unread.is_erased, unread.is_damaged) == (1, True, False)
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.bury_unread(tx, receipt.turn_id, "its sender was deleted")
-    assert await claim(database, inbox, receipt.turn_id) is None
+    assert await claim(transactions, inbox, receipt.turn_id) is None
 
 
-async def test_a_damaged_message_is_counted_each_time_it_is_tried(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+@on_postgres
+async def test_a_damaged_message_is_counted_each_time_it_is_tried(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
-    tries = [await claim_unreadable(database, inbox, receipt.turn_id) for _ in range(2)]
+    tries = [await claim_unreadable(transactions, inbox, receipt.turn_id) for _ in range(2)]
     assert [(each.attempt, each.is_erased, each.is_damaged) for each in tries] == [(1, False, True), (2, False, True)]
 
 
-async def test_a_missing_master_key_is_no_damage(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
+@on_postgres
+async def test_a_missing_master_key_is_no_damage(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
     stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
-    unread = await claim_unreadable(database, stranger, receipt.turn_id)
+    unread = await claim_unreadable(transactions, stranger, receipt.turn_id)
     assert (unread.is_erased, unread.is_damaged) == (False, False)
 
 
-async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    older, newer = await claim(database, inbox, receipt.turn_id), await claim(database, inbox, receipt.turn_id)
+async def test_an_attempt_is_excused_only_while_its_claim_stands(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    older, newer = await claim(transactions, inbox, receipt.turn_id), await claim(transactions, inbox, receipt.turn_id)
     assert older is not None
     assert newer is not None
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.uncount_attempt(tx, older)
         await inbox.uncount_attempt(tx, newer)
-    again = await claim(database, inbox, receipt.turn_id)
+    again = await claim(transactions, inbox, receipt.turn_id)
     assert again is not None
     assert again.attempt == 2
 
 
-async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=False)
         assert await inbox.origin(tx, uuid4()) is None
         await inbox.bury_unread(tx, receipt.turn_id, "x")
@@ -238,10 +235,10 @@ async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
 
 
 async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         user, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await inbox.bury_unread(tx, receipt.turn_id, "x")
         said = await inbox.message_of(tx, receipt.turn_id)
@@ -250,35 +247,33 @@ async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
         assert await inbox.message_of(tx, uuid4()) is None
 
 
-@pytest.mark.parametrize("fate", ["deleted", "damaged"])
-async def test_what_nobody_can_read_any_more_was_not_said(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox, fate: str
-) -> None:
-    receipt = await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+@pytest.mark.parametrize(("adapter", "fate"), [("postgres", "deleted"), ("memory", "deleted"), ("postgres", "damaged")])
+async def test_what_nobody_can_read_any_more_was_not_said(transactions: Transactions, people: Users, inbox: Inbox, fate: str) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         if fate == "deleted":
             sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
             await people.forget(tx, sender.id)
         else:
             await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         assert await inbox.message_of(tx, receipt.turn_id) is None
 
 
-async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
-    head, _ = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
-    claimed = await claim(database, inbox, head.turn_id)
+@on_postgres
+async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    head, _ = [await accept(transactions, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
+    claimed = await claim(transactions, inbox, head.turn_id)
     assert claimed is not None
     stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         assert await stranger.waiting_behind(tx, claimed, 10) == []
 
 
-async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    await accept(database, people, inbox, ASKED)
-    async with database.begin() as tx:
+@on_postgres
+async def test_the_database_shows_no_word_of_the_message(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
         rows = await (await connection_of(tx).execute("select inbox::text from inbox")).fetchall()
     assert "Canggu" not in str(rows)
     assert b"Canggu".hex() not in str(rows)
@@ -288,14 +283,14 @@ async def test_the_database_shows_no_word_of_the_message(database: Database, peo
 
 
 async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_claim(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
     texts = ["look", "at", "this"]
     said = [replace(ASKED, event_key=text, event=replace(ASKED.event, text=text)) for text in texts]
-    receipts = [await accept(database, people, inbox, each) for each in said]
-    first = await claim(database, inbox, receipts[0].turn_id)
+    receipts = [await accept(transactions, people, inbox, each) for each in said]
+    first = await claim(transactions, inbox, receipts[0].turn_id)
     assert first is not None
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         behind = await inbox.waiting_behind(tx, first, 10)
         assert [(other.turn_id, other.envelope) for other in behind] == [
             (receipt.turn_id, each) for receipt, each in zip(receipts[1:], said[1:], strict=True)
@@ -304,11 +299,11 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     event = replace(ASKED.event, text="look\nat\nthis")
     more = ("file:2", "file:3", "file:1", "file:2", "file:3", "file:1", "file:2", "file:3")
     assert whole == replace(first, envelope=replace(said[0], event=event, attachments=more))
-    assert await claim(database, inbox, receipts[1].turn_id) is None
-    again = await claim(database, inbox, receipts[0].turn_id)
+    assert await claim(transactions, inbox, receipts[1].turn_id) is None
+    again = await claim(transactions, inbox, receipts[0].turn_id)
     assert again is not None
     assert again.envelope == whole.envelope
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         assert await inbox.waiting_behind(tx, again, 10) == []
         heard = await inbox.message_of(tx, receipts[0].turn_id)
         assert await inbox.waiting(tx) == 1
@@ -316,38 +311,46 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     assert heard.envelope == whole.envelope
 
 
-async def test_who_was_fenced_off_joins_nothing(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    first, second = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
-    early = await claim(database, inbox, first.turn_id)
+async def test_who_was_fenced_off_joins_nothing(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first, second = [await accept(transactions, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
+    early = await claim(transactions, inbox, first.turn_id)
     assert early is not None
-    await claim(database, inbox, first.turn_id)
+    await claim(transactions, inbox, first.turn_id)
     with pytest.raises(ClaimLost):
-        async with database.begin() as tx:
+        async with transactions.begin() as tx:
             await inbox.join(tx, early, await inbox.waiting_behind(tx, early, 10))
-    assert await claim(database, inbox, second.turn_id) is not None
+    assert await claim(transactions, inbox, second.turn_id) is not None
 
 
-async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
-) -> None:
+@on_postgres
+async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(transactions: Transactions, people: Users, inbox: Inbox) -> None:
     bob = replace(ASKED, event=replace(ASKED.event, sender_id="78"))
     said = [replace(ASKED, event_key="1"), replace(ASKED, event_key="2"), replace(bob, event_key="3"), replace(ASKED, event_key="4")]
-    turns = [(await accept(database, people, inbox, each)).turn_id for each in said]
-    async with database.begin() as tx:
+    turns = [(await accept(transactions, people, inbox, each)).turn_id for each in said]
+    async with transactions.begin() as tx:
         await connection_of(tx).execute(b"update inbox set received_at = now() - interval '61 seconds' where event_key = '1'")
-    counts = [claimed.recent for turn_id in turns if (claimed := await claim(database, inbox, turn_id))]
+    counts = [claimed.recent for turn_id in turns if (claimed := await claim(transactions, inbox, turn_id))]
     assert counts == [1, 1, 1, 2]
 
 
-async def test_the_items_of_an_album_count_once(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
-    first, *_, last = [(await accept(database, people, inbox, replace(ASKED, event_key=key))).turn_id for key in "abcd"]
-    album = await claim(database, inbox, first)
+async def test_the_items_of_an_album_count_once(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first, *_, last = [(await accept(transactions, people, inbox, replace(ASKED, event_key=key))).turn_id for key in "abcd"]
+    album = await claim(transactions, inbox, first)
     assert album is not None
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         await inbox.join(tx, album, (await inbox.waiting_behind(tx, album, 10))[:2])
-    following = await claim(database, inbox, last)
+    following = await claim(transactions, inbox, last)
     assert following is not None
     assert following.recent == 2
+
+
+async def test_a_message_that_was_attempted_does_not_join(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first, second, third = [(await accept(transactions, people, inbox, replace(ASKED, event_key=key))).turn_id for key in "abc"]
+    await claim(transactions, inbox, third)
+    head = await claim(transactions, inbox, first)
+    assert head is not None
+    async with transactions.begin() as tx:
+        assert [message.turn_id for message in await inbox.waiting_behind(tx, head, 10)] == [second]
 
 
 def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
@@ -356,41 +359,53 @@ def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
 
 
 async def test_a_conversation_of_the_api_is_shared_as_soon_as_a_second_user_writes_and_stays_so(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
     def from_(user: str, **more: bool) -> Envelope:
         event = MessageEvent(platform=Platform.REST, sender_id=user, text="hi")
         return Envelope(event=event, account="shop", channel_id="desk", event_key=str(uuid4()), **more)  # type: ignore[arg-type]
 
-    first = await accept(database, people, inbox, from_("ada"))
-    assert await is_shared(database, inbox, first) == (False, False)
-    second = await accept(database, people, inbox, from_("bob"))
-    assert await is_shared(database, inbox, second) == (True, True)
-    assert await is_shared(database, inbox, first) == (True, True), "also for what came before"
-    third = await accept(database, people, inbox, from_("ada"))
-    assert await is_shared(database, inbox, third) == (True, True)
+    first = await accept(transactions, people, inbox, from_("ada"))
+    assert await is_shared(transactions, inbox, first) == (False, False)
+    second = await accept(transactions, people, inbox, from_("bob"))
+    assert await is_shared(transactions, inbox, second) == (True, True)
+    assert await is_shared(transactions, inbox, first) == (True, True), "also for what came before"
+    third = await accept(transactions, people, inbox, from_("ada"))
+    assert await is_shared(transactions, inbox, third) == (True, True)
 
 
 async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one_is_found(
-    database: Database, people: PostgresUsers, inbox: PostgresInbox
+    transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
-    group = await accept(database, people, inbox, replace(ASKED, is_shared=True))
-    assert await is_shared(database, inbox, group) == (True, True)
-    async with database.begin() as tx:
+    group = await accept(transactions, people, inbox, replace(ASKED, is_shared=True))
+    assert await is_shared(transactions, inbox, group) == (True, True)
+    async with transactions.begin() as tx:
         said = await inbox.message_of(tx, group.turn_id)
         assert said is not None
         assert await inbox.last_private(tx, said.user_id, ASKED.account) is None
-    alone = await accept(database, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
-    async with database.begin() as tx:
+    alone = await accept(transactions, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
+    async with transactions.begin() as tx:
         found = await inbox.last_private(tx, said.user_id, ASKED.account)
         assert await inbox.last_private(tx, said.user_id, "another account") is None
     assert found is not None
     assert (found.turn_id, found.envelope.is_shared) == (alone.turn_id, False)
 
 
-async def is_shared(database: Database, inbox: PostgresInbox, receipt: AcceptedMessage) -> tuple[bool, bool]:
+async def test_a_conversation_that_became_shared_is_private_no_more(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    before = await accept(transactions, people, inbox, ASKED)
+    assert await is_shared(transactions, inbox, before) == (False, False)
+    await accept(transactions, people, inbox, replace(ASKED, event_key="update:2", is_shared=True))
+    after = await accept(transactions, people, inbox, replace(ASKED, event_key="update:3"))
+    assert [await is_shared(transactions, inbox, each) for each in (before, after)] == [(True, True)] * 2
+    async with transactions.begin() as tx:
+        said = await inbox.message_of(tx, before.turn_id)
+        assert said is not None
+        assert await inbox.last_private(tx, said.user_id, ASKED.account) is None
+
+
+async def is_shared(transactions: Transactions, inbox: Inbox, receipt: AcceptedMessage) -> tuple[bool, bool]:
     """What a claim says, and what is said to those who come back to it."""
-    async with database.begin() as tx:
+    async with transactions.begin() as tx:
         claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.message_of(tx, receipt.turn_id)
     assert isinstance(claimed, Claim)
     assert said is not None

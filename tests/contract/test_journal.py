@@ -1,4 +1,6 @@
-"""The journal: an effect is noted before and after, its first request and first result stand, a fenced worker starts nothing."""
+"""The journal: an effect is noted before and after, its first request and first result stand, a fenced worker starts nothing.
+
+On both adapters."""
 
 from dataclasses import replace
 from uuid import uuid4
@@ -6,26 +8,27 @@ from uuid import uuid4
 import pytest
 
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
-from hermes.ports.sessions import Effect, EffectProgress
+from hermes.ports.inbox import Inbox
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import Effect, EffectProgress, Journal
 from hermes.router.effects import EffectResult, run_once
 from hermes.router.services import Services
-from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.users import PostgresUsers
-from tests.contract.turns import claim_turn, new_claim, new_turn
+from hermes.testing.memory import MemoryInbox, MemoryJournal
+from tests.contract.turns import Turns, on_postgres
 from tests.unit.router.test_pipeline import house
 
 
 @pytest.fixture
-def journal(keyring: Keyring) -> PostgresJournal:
-    return PostgresJournal(keyring)
+def journal(inbox: Inbox, keyring: Keyring) -> Journal:
+    return MemoryJournal(inbox=inbox) if isinstance(inbox, MemoryInbox) else PostgresJournal(keyring)
 
 
 @pytest.fixture
-def services(database: Database, journal: PostgresJournal) -> Services:
-    return replace(house().services, transactions=database, journal=journal)
+def services(transactions: Transactions, journal: Journal) -> Services:
+    return replace(house().services, transactions=transactions, journal=journal)
 
 
 class Model:
@@ -42,58 +45,54 @@ class Model:
         return EffectResult(request + b"!%d" % len(self.calls), {"backend": "scripted"})
 
 
-async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Database, keyring: Keyring, services: Services) -> None:
-    turn_id, model = await new_turn(database, keyring), Model()
+async def test_an_effect_runs_once_however_often_the_turn_is_driven(turns: Turns, services: Services) -> None:
+    turn_id, model = await turns.accept(), Model()
     for prepared in (b"first", b"second", b"third"):
-        claim = await claim_turn(database, keyring, turn_id)
+        claim = await turns.claim(turn_id)
         assert await run_once(claim, "call_model", 0, prepared, model, services=services) == (b"first", b"first!1")
     assert model.calls == [b"first"]
 
 
-async def test_steps_and_indices_are_effects_of_their_own(database: Database, keyring: Keyring, services: Services) -> None:
-    claim, model = await new_claim(database, keyring), Model()
+async def test_steps_and_indices_are_effects_of_their_own(turns: Turns, services: Services) -> None:
+    claim, model = await turns.new_claim(), Model()
     places = [("call_model", 0), ("call_model", 1), ("run_tools", 0)]
     results = [await run_once(claim, step, at, b"x", model, services=services) for step, at in places]
     assert results == [(b"x", b"x!1"), (b"x", b"x!2"), (b"x", b"x!3")]
 
 
-async def test_an_effect_that_was_cut_off_runs_again_with_its_first_request(
-    database: Database, keyring: Keyring, services: Services
-) -> None:
-    turn_id, model = await new_turn(database, keyring), Model(breaks_at=1)
+async def test_an_effect_that_was_cut_off_runs_again_with_its_first_request(turns: Turns, services: Services) -> None:
+    turn_id, model = await turns.accept(), Model(breaks_at=1)
     with pytest.raises(ConnectionError):
-        await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, services=services)
-    again = await run_once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, services=services)
+        await run_once(await turns.claim(turn_id), "call_model", 0, b"as sent", model, services=services)
+    again = await run_once(await turns.claim(turn_id), "call_model", 0, b"prepared anew", model, services=services)
     assert again == (b"as sent", b"as sent!2")
 
 
-async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyring, journal: PostgresJournal, services: Services) -> None:
-    turn_id, model = await new_turn(database, keyring), Model()
-    paused = await claim_turn(database, keyring, turn_id)
-    await claim_turn(database, keyring, turn_id)
+async def test_a_fenced_worker_starts_nothing(turns: Turns, journal: Journal, services: Services) -> None:
+    turn_id, model = await turns.accept(), Model()
+    paused = await turns.claim(turn_id)
+    await turns.claim(turn_id)
     with pytest.raises(ClaimLost):
         await run_once(paused, "call_model", 0, b"x", model, services=services)
     assert model.calls == []
-    async with database.begin() as tx:
+    async with turns.transactions.begin() as tx:
         assert await journal.read(tx, turn_id) == []
 
 
-async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(
-    database: Database, keyring: Keyring, journal: PostgresJournal
-) -> None:
-    turn_id = await new_turn(database, keyring)
-    paused = await claim_turn(database, keyring, turn_id)
-    successor = await claim_turn(database, keyring, turn_id)
-    async with database.begin() as tx:
+async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(turns: Turns, journal: Journal) -> None:
+    turn_id = await turns.accept()
+    paused = await turns.claim(turn_id)
+    successor = await turns.claim(turn_id)
+    async with turns.transactions.begin() as tx:
         assert (await journal.begin(tx, successor, "call_model", 0, b"x")).progress is EffectProgress.NEW
     with pytest.raises(ClaimLost):
-        async with database.begin() as tx:
+        async with turns.transactions.begin() as tx:
             await journal.begin(tx, paused, "call_model", 0, b"x")
 
 
-async def test_the_first_result_stands_whoever_noted_it(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    async with database.begin() as tx:
+async def test_the_first_result_stands_whoever_noted_it(turns: Turns, journal: Journal) -> None:
+    claim = await turns.new_claim()
+    async with turns.transactions.begin() as tx:
         await journal.begin(tx, claim, "call_model", 0, b"x")
         assert await journal.finish(tx, claim, "call_model", 0, b"one", facts={}) == b"one"
         assert await journal.finish(tx, claim, "call_model", 0, b"two", facts={}) == b"one"
@@ -102,9 +101,9 @@ async def test_the_first_result_stands_whoever_noted_it(database: Database, keyr
             await journal.finish(tx, claim, "call_model", 1, b"z", facts={})
 
 
-async def test_events_are_read_in_the_order_they_were_noted(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    async with database.begin() as tx:
+async def test_events_are_read_in_the_order_they_were_noted(turns: Turns, journal: Journal) -> None:
+    claim = await turns.new_claim()
+    async with turns.transactions.begin() as tx:
         await journal.note(tx, claim, [("user_resolved", {"tier": "free"})])
         await journal.begin(tx, claim, "call_model", 0, b"x")
         twice = [("fallback_used", {"kind": "busy"}), ("fallback_used", {"kind": "paused"})]
@@ -122,25 +121,25 @@ async def test_events_are_read_in_the_order_they_were_noted(database: Database, 
     ]
 
 
-async def test_an_effect_can_be_read_after_the_turn(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    async with database.begin() as tx:
+async def test_an_effect_can_be_read_after_the_turn(turns: Turns, journal: Journal) -> None:
+    claim = await turns.new_claim()
+    async with turns.transactions.begin() as tx:
         assert await journal.effect(tx, claim.turn_id, "call_model", 0) is None
         await journal.begin(tx, claim, "call_model", 0, b"asked")
         assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(EffectProgress.STARTED, b"asked", None)
         await journal.finish(tx, claim, "call_model", 0, b"answered", facts={})
-        await PostgresInbox(keyring).finish(tx, claim)
+        await turns.inbox.finish(tx, claim)
         assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(EffectProgress.DONE, b"asked", b"answered")
-        await PostgresUsers(keyring).forget(tx, claim.user_id)
+        await turns.people.forget(tx, claim.user_id)
     with pytest.raises(UserErased):
-        async with database.begin() as tx:
+        async with turns.transactions.begin() as tx:
             await journal.effect(tx, claim.turn_id, "call_model", 0)
 
 
-async def test_what_became_of_a_turn_later_is_added_to_it(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    async with database.begin() as tx:
-        await PostgresInbox(keyring).finish(tx, claim)
+async def test_what_became_of_a_turn_later_is_added_to_it(turns: Turns, journal: Journal) -> None:
+    claim = await turns.new_claim()
+    async with turns.transactions.begin() as tx:
+        await turns.inbox.finish(tx, claim)
         for added in (1, 2):
             await journal.add(tx, claim.turn_id, "memory_saved", {"added": added})
         await journal.add(tx, uuid4(), "memory_saved", {"added": 3})
@@ -151,9 +150,10 @@ async def test_what_became_of_a_turn_later_is_added_to_it(database: Database, ke
     ]
 
 
-async def test_requests_and_results_are_sealed(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
-    claim = await new_claim(database, keyring)
-    async with database.begin() as tx:
+@on_postgres
+async def test_requests_and_results_are_sealed(turns: Turns, journal: Journal) -> None:
+    claim = await turns.new_claim()
+    async with turns.transactions.begin() as tx:
         await journal.begin(tx, claim, "call_model", 0, b"sunset")
         await journal.finish(tx, claim, "call_model", 0, b"canggu", facts={})
         rows = str(await (await connection_of(tx).execute("select run_events::text from run_events")).fetchall())

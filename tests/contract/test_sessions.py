@@ -8,8 +8,9 @@ import pytest
 
 from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.sessions import GraphEntry, Session, SessionQuery, UserNodes
-from hermes.ports.users import User, UserState
+from hermes.ports.runtime import Transactions
+from hermes.ports.sessions import GraphEntry, Graphs, Session, SessionQuery, Sessions, UserNodes
+from hermes.ports.users import User, Users, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -17,20 +18,38 @@ from hermes.stores.postgres.journal import PostgresInteractions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
+from hermes.testing.memory import MemoryGraphs, MemorySessions
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.people import new_conversation
-from tests.contract.turns import claim_turn
+from tests.contract.turns import claim_turn, on_postgres
 
 HOUR_S = 3_600
 
 
 @pytest.fixture
-def sessions(keyring: Keyring) -> PostgresSessions:
-    return PostgresSessions(keyring)
+def graphs(adapter: str, keyring: Keyring) -> Graphs:
+    return MemoryGraphs() if adapter == "memory" else PostgresGraphs(keyring)
 
 
-async def current(database: Database, sessions: PostgresSessions, conversation_id: UUID, speaker: UUID | None = None) -> Session:
-    async with database.begin() as tx:
+@pytest.fixture
+def sessions(graphs: Graphs, keyring: Keyring) -> Sessions:
+    return MemorySessions(graphs) if isinstance(graphs, MemoryGraphs) else PostgresSessions(keyring)
+
+
+@pytest.fixture
+async def user(transactions: Transactions, people: Users) -> User:
+    """Somebody who wrote to the account `bali` on Telegram."""
+    async with transactions.begin() as tx:
+        user, _ = await people.find_or_create(tx, "bali", Platform.TELEGRAM, "42", state=UserState.ACTIVE)
+    return user
+
+
+async def begin_conversation(transactions: Transactions, user: User, channel_id: str) -> UUID:
+    return await new_conversation(transactions, user, channel_id) if isinstance(transactions, Database) else uuid4()
+
+
+async def current(transactions: Transactions, sessions: Sessions, conversation_id: UUID, speaker: UUID | None = None) -> Session:
+    async with transactions.begin() as tx:
         return await sessions.current(tx, conversation_id, speaker or uuid4())
 
 
@@ -43,27 +62,28 @@ async def be_silent(database: Database, session: Session, seconds: float) -> Non
 
 
 async def test_the_first_message_of_a_conversation_starts_an_empty_session(
-    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+    transactions: Transactions, graphs: Graphs, user: User, sessions: Sessions
 ) -> None:
-    conversation_id = await new_conversation(database, user, "42")
-    session = await current(database, sessions, conversation_id)
+    conversation_id = await begin_conversation(transactions, user, "42")
+    session = await current(transactions, sessions, conversation_id, user.id)
     assert session == Session(session.id, conversation_id, user.id, None, session.head, 0)
-    async with database.begin() as tx:
-        graph = await PostgresGraphs(keyring).load(tx, session.id)
+    async with transactions.begin() as tx:
+        graph = await graphs.load(tx, session.id)
         assert await sessions.get(tx, session.id) == session
     assert session.head == graph.head == root_id(graph.seed).hex()
 
 
 async def test_the_session_stays_while_people_talk_and_knows_where_its_list_stands(
-    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+    transactions: Transactions, graphs: Graphs, user: User, sessions: Sessions
 ) -> None:
-    session = await current(database, sessions, await new_conversation(database, user, "42"))
-    async with database.begin() as tx:
-        head = (await PostgresGraphs(keyring).append(tx, session.id, session.head, [GraphEntry({"role": "user", "content": "Hi"})])).head
+    session = await current(transactions, sessions, await begin_conversation(transactions, user, "42"), user.id)
+    async with transactions.begin() as tx:
+        head = (await graphs.append(tx, session.id, session.head, [GraphEntry({"role": "user", "content": "Hi"})])).head
     expected = Session(session.id, session.conversation_id, user.id, None, head, 1)
-    assert await current(database, sessions, session.conversation_id) == expected
+    assert await current(transactions, sessions, session.conversation_id, user.id) == expected
 
 
+@on_postgres
 async def test_every_message_keeps_the_session_alive(database: Database, user: User, sessions: PostgresSessions) -> None:
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     for _ in range(3):
@@ -71,6 +91,7 @@ async def test_every_message_keeps_the_session_alive(database: Database, user: U
         assert await current(database, sessions, first.conversation_id) == first
 
 
+@on_postgres
 async def test_after_twelve_hours_of_silence_a_new_session_knows_its_predecessor(
     database: Database, user: User, sessions: PostgresSessions
 ) -> None:
@@ -86,6 +107,7 @@ async def test_after_twelve_hours_of_silence_a_new_session_knows_its_predecessor
         assert await sessions.get(tx, first.id) == first
 
 
+@on_postgres
 async def test_how_long_is_long_is_a_setting(database: Database, keyring: Keyring, user: User) -> None:
     sessions = PostgresSessions(keyring, idle_s=60)
     first = await current(database, sessions, await new_conversation(database, user, "42"))
@@ -93,6 +115,7 @@ async def test_how_long_is_long_is_a_setting(database: Database, keyring: Keyrin
     assert (await current(database, sessions, first.conversation_id)).previous == first.id
 
 
+@on_postgres
 async def test_a_clock_that_is_set_back_changes_no_order(database: Database, user: User, sessions: PostgresSessions) -> None:
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
@@ -103,6 +126,7 @@ async def test_a_clock_that_is_set_back_changes_no_order(database: Database, use
 
 
 @pytest.mark.parametrize("is_first", [True, False])
+@on_postgres
 async def test_many_messages_at_once_make_one_session(database: Database, user: User, sessions: PostgresSessions, is_first: bool) -> None:
     conversation_id = await new_conversation(database, user, "42")
     if not is_first:
@@ -114,11 +138,14 @@ async def test_many_messages_at_once_make_one_session(database: Database, user: 
     assert count == (1 if is_first else 2)
 
 
-async def test_conversations_have_sessions_of_their_own(database: Database, user: User, sessions: PostgresSessions) -> None:
-    one, other = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
+async def test_conversations_have_sessions_of_their_own(transactions: Transactions, user: User, sessions: Sessions) -> None:
+    one, other = [
+        await current(transactions, sessions, await begin_conversation(transactions, user, channel), user.id) for channel in ("42", "43")
+    ]
     assert len({one.id, other.id}) == len({one.head, other.head}) == 2
 
 
+@on_postgres
 async def test_what_is_not_there_is_said(database: Database, sessions: PostgresSessions) -> None:
     async with database.begin() as tx:
         with pytest.raises(NotFound):
@@ -127,6 +154,7 @@ async def test_what_is_not_there_is_said(database: Database, sessions: PostgresS
             await sessions.current(tx, uuid4(), uuid4())
 
 
+@on_postgres
 async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
@@ -135,6 +163,7 @@ async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyr
         await current(database, sessions, session.conversation_id)
 
 
+@on_postgres
 async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
     database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
 ) -> None:
@@ -150,17 +179,18 @@ async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
 # --- finding sessions
 
 
-async def found(database: Database, sessions: PostgresSessions, *names: str, **more: object) -> list[UUID]:
-    async with database.begin() as tx:
+async def found(transactions: Transactions, sessions: Sessions, *names: str, **more: object) -> list[UUID]:
+    async with transactions.begin() as tx:
         return list(await sessions.find(tx, SessionQuery(names=names, **more)))  # type: ignore[arg-type]  # a test's own words
 
 
-async def test_sessions_are_found_in_the_order_of_their_beginning(database: Database, user: User, sessions: PostgresSessions) -> None:
-    conversations = [await new_conversation(database, user, str(number)) for number in range(5)]
-    begun = [(await current(database, sessions, conversation)).id for conversation in conversations]
-    assert await found(database, sessions) == begun
+async def test_sessions_are_found_in_the_order_of_their_beginning(transactions: Transactions, user: User, sessions: Sessions) -> None:
+    conversations = [await begin_conversation(transactions, user, str(number)) for number in range(5)]
+    begun = [(await current(transactions, sessions, conversation, user.id)).id for conversation in conversations]
+    assert await found(transactions, sessions) == begun
 
 
+@on_postgres
 async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_its_chat(
     database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
 ) -> None:
@@ -179,6 +209,7 @@ async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_i
     assert await found(database, sessions, "game 7", str(second.id), "42") == [first.id, second.id, *games], "each once"
 
 
+@on_postgres
 async def test_since_and_account_narrow_what_is_found(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     old, new = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
     await be_silent(database, old, 2 * HOUR_S)
@@ -195,6 +226,7 @@ async def test_since_and_account_narrow_what_is_found(database: Database, keyrin
 @pytest.mark.parametrize(
     "wanted", [SessionQuery(names=("42", "nowhere")), SessionQuery(names=(str(uuid4()),)), SessionQuery(account="nobody")]
 )
+@on_postgres
 async def test_a_name_that_nobody_has_is_said(database: Database, user: User, sessions: PostgresSessions, wanted: SessionQuery) -> None:
     await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
@@ -210,6 +242,7 @@ async def may_train(database: Database, sessions: PostgresSessions, session_id: 
         return await sessions.may_train(tx, session_id)
 
 
+@on_postgres
 async def test_the_word_on_training_is_that_of_now(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     heard = []
@@ -220,6 +253,7 @@ async def test_the_word_on_training_is_that_of_now(database: Database, keyring: 
     assert heard == [True, False, True]
 
 
+@on_postgres
 async def test_in_a_group_everybody_who_spoke_must_allow_training(
     database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
 ) -> None:
@@ -250,6 +284,7 @@ async def test_in_a_group_everybody_who_spoke_must_allow_training(
     assert (await may_train(database, sessions, first), await may_train(database, sessions, second)) == (False, True)
 
 
+@on_postgres
 async def test_who_was_deleted_has_no_word_any_more(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
@@ -279,6 +314,7 @@ async def speak(database: Database, keyring: Keyring, sender: str, channel: str,
     return speaker.id, session
 
 
+@on_postgres
 async def test_a_session_that_was_ended_is_gone_on_with_by_nobody(database: Database, keyring: Keyring, sessions: PostgresSessions) -> None:
     ann, own = await speak(database, keyring, "ann", "ann")
     _, group = await speak(database, keyring, "bob", "group")
@@ -296,6 +332,7 @@ async def test_a_session_that_was_ended_is_gone_on_with_by_nobody(database: Data
     assert await current(database, sessions, others.conversation_id) == others
 
 
+@on_postgres
 async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
     database: Database, keyring: Keyring, sessions: PostgresSessions
 ) -> None:
@@ -320,15 +357,17 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
 
 
 async def test_a_private_session_does_not_go_on_in_a_room_nor_a_rooms_in_private(
-    database: Database, user: User, sessions: PostgresSessions
+    transactions: Transactions, user: User, sessions: Sessions
 ) -> None:
-    conversation_id = await new_conversation(database, user, "42")
-    private = await current(database, sessions, conversation_id)
-    async with database.begin() as tx:
+    conversation_id = await begin_conversation(transactions, user, "42")
+    private = await current(transactions, sessions, conversation_id, user.id)
+    async with transactions.begin() as tx:
         assert await sessions.find_current(tx, conversation_id, is_shared=True) is None
         room = await sessions.current(tx, conversation_id, user.id, is_shared=True)
         assert (room.is_shared, room.previous, room.length) == (True, private.id, 0)
         assert await sessions.find_current(tx, conversation_id, is_shared=True) == room
         assert await sessions.get(tx, room.id) == room
         assert await sessions.find_current(tx, conversation_id) is None
-        assert (await sessions.begin(tx, room, user.id)).is_shared
+        again = await sessions.begin(tx, room, user.id)
+        assert (again.is_shared, again.previous, again.id != room.id) == (True, room.id, True)
+        assert (await sessions.get(tx, private.id), await sessions.get(tx, room.id)) == (private, room)

@@ -331,6 +331,10 @@ class Effect:
     result: bytes | None
 
 
+EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
+"""The event name that a reader of the journal sees for an effect of this step; `effect` for any other step."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
     """One entry of the journal, for reading."""

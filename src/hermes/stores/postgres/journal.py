@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from hermes.ports.errors import ClaimLost, NotFound
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import Effect, EffectProgress, JournalEvent
+from hermes.ports.sessions import EFFECT_NAMES, Effect, EffectProgress, JournalEvent
 from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_values
 from hermes.stores.postgres.keyring import Keyring
@@ -27,8 +27,6 @@ CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Without letters and digits that look alike, so that a user can read a code and type it correctly."""
 CODE_LENGTH = 6
 EFFECT = "effect"
-EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
-"""The event name that a reader of the journal sees for an effect of this step."""
 
 
 class PostgresJournal:

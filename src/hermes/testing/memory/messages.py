@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
-from hermes.ports.errors import ClaimLost
-from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin
+from hermes.ports.channels import SendOutcome
+from hermes.ports.errors import ClaimLost, InboxFull, UserErased
+from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.outbox import (
     Admission,
     BreakerChange,
@@ -27,14 +28,15 @@ from hermes.ports.outbox import (
     readable_text,
 )
 from hermes.ports.runtime import Clock, Transaction
-from hermes.ports.users import User
+from hermes.ports.users import User, UserState
 from hermes.router.intake import join_messages
+from hermes.testing.memory.users import MemoryUsers
 from hermes.turn import Envelope, Platform
 
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """The port Inbox. It is never full, and every message can be read."""
+    """The port Inbox. A message can be read until its sender is deleted."""
 
     messages: dict[UUID, InboxMessage] = field(default_factory=dict)
     """The users' messages by turn, in their order. A test that makes a claim without `accept` puts its message here."""
@@ -46,24 +48,34 @@ class MemoryInbox:
     attempts: dict[UUID, int] = field(default_factory=dict)
     epochs: dict[UUID, int] = field(default_factory=dict)
     """By conversation."""
+    people: MemoryUsers = field(default_factory=MemoryUsers)
+    """Tells whether the sender of a message was deleted."""
+    cap: int = 10_000
+    """How many messages of one account may wait."""
 
     async def accept(self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
         for message in self.messages.values():
             if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
                 return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
+        if sum(message.envelope.account == envelope.account for message in self._unended()) >= self.cap:
+            raise InboxFull
         known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
         message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC))
         self.messages[turn_id] = message
         return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
 
-    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | None:
+    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
         message = self.messages.get(turn_id)
         if message is None or self._has_ended(turn_id):
             return None
         conversation = message.conversation_id
         self.attempts[turn_id] = self.attempts.get(turn_id, 0) + 1
         self.epochs[conversation] = self.epochs.get(conversation, 0) + 1
-        parts = [message, *(self.messages[other] for other, first in self.joined.items() if first == turn_id)]
+        age_s = (datetime.now(UTC) - message.received_at).total_seconds()
+        read = self._read(message)
+        if read is None:
+            reason = str(UserErased())
+            return UnreadableMessage(turn_id, self.attempts[turn_id], age_s, reason, is_erased=True, is_damaged=False)
         since = message.received_at - timedelta(minutes=1)
         return Claim(
             turn_id,
@@ -72,8 +84,8 @@ class MemoryInbox:
             seq=self._seq(message),
             epoch=self.epochs[conversation],
             attempt=self.attempts[turn_id],
-            envelope=join_messages([self._read(part).envelope for part in parts]),
-            age_s=(datetime.now(UTC) - message.received_at).total_seconds(),
+            envelope=read.envelope,
+            age_s=age_s,
             recent=sum(
                 (other.conversation_id, other.user_id) == (conversation, message.user_id)
                 and since < other.received_at <= message.received_at
@@ -85,7 +97,8 @@ class MemoryInbox:
     async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         there = [message for message in self.messages.values() if message.conversation_id == claim.conversation_id]
         waiting = [message for message in there[claim.seq :] if not self._has_ended(message.turn_id)]
-        return [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
+        found = [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
+        return [message for message in found if message is not None]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
@@ -111,7 +124,9 @@ class MemoryInbox:
 
     async def origin(self, _: Transaction, turn_id: UUID) -> TurnOrigin | None:
         message = self.messages.get(turn_id)
-        return None if message is None else TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id))
+        if message is None:
+            return None
+        return TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id), is_sender_erased=self.is_sender_erased(turn_id))
 
     async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         message = self.messages.get(turn_id)
@@ -120,14 +135,19 @@ class MemoryInbox:
     async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
         found = [message for message in self.messages.values() if (message.user_id, message.envelope.account) == (user_id, account)]
         private = [message for message in found if not self._is_shared(message.conversation_id)]
-        return max(private, key=lambda message: message.received_at, default=None)
+        last = max(private, key=lambda message: message.received_at, default=None)
+        return None if last is None else self._read(last)
 
     async def newest(self, _: Transaction, account: str, platform: Platform) -> InboxMessage | None:
         found = [message for message in self.messages.values() if channel_of(message)[:2] == (account, platform)]
-        return max(found, key=lambda message: message.received_at, default=None)
+        last = max(found, key=lambda message: message.received_at, default=None)
+        return None if last is None else self._read(last)
 
     async def waiting(self, _: Transaction) -> int:
-        return sum(not self._has_ended(turn_id) for turn_id in self.messages)
+        return len(self._unended())
+
+    def _unended(self) -> list[InboxMessage]:
+        return [message for message in self.messages.values() if not self._has_ended(message.turn_id)]
 
     def _has_ended(self, turn_id: UUID) -> bool:
         return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined
@@ -136,8 +156,27 @@ class MemoryInbox:
         there = [other.turn_id for other in self.messages.values() if other.conversation_id == message.conversation_id]
         return there.index(message.turn_id) + 1
 
-    def _read(self, message: InboxMessage) -> InboxMessage:
-        return replace(message, envelope=replace(message.envelope, is_shared=self._is_shared(message.conversation_id)))
+    def _read(self, message: InboxMessage) -> InboxMessage | None:
+        """The message with those that were joined to it; None if its sender was deleted."""
+        if self.is_sender_erased(message.turn_id):
+            return None
+        parts = [message, *(self.messages[other] for other, first in self.joined.items() if first == message.turn_id)]
+        envelope = join_messages([part.envelope for part in parts])
+        return replace(message, envelope=replace(envelope, is_shared=self._is_shared(message.conversation_id)))
+
+    def is_sender_erased(self, turn_id: UUID) -> bool:
+        return turn_id in self.messages and self.is_erased(self.messages[turn_id].user_id)
+
+    def is_erased(self, user_id: UUID) -> bool:
+        user = self.people.users.get(user_id)
+        return user is not None and user.state is UserState.DELETED
+
+    def last_seq(self, conversation_id: UUID) -> int:
+        return sum(message.conversation_id == conversation_id for message in self.messages.values())
+
+    def last_inbound_at(self, conversation_id: UUID) -> datetime | None:
+        there = [message.received_at for message in self.messages.values() if message.conversation_id == conversation_id]
+        return max(there, default=None)
 
     def _is_shared(self, conversation_id: UUID) -> bool:
         there = [message for message in self.messages.values() if message.conversation_id == conversation_id]
@@ -147,7 +186,7 @@ class MemoryInbox:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """The port Outbox. A message that was put back waits until `is_due` is set again."""
+    """The port Outbox. Any number of messages may wait, a try is never cut off, and an answer has no provenance."""
 
     answers: dict[UUID, list[MessageBody]] = field(default_factory=dict)
     queued_messages: list[OutboxMessage] = field(default_factory=list)
@@ -156,33 +195,47 @@ class MemoryOutbox:
     proactive: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
     """Each with the user's message that asked for it."""
     recorded: set[int] = field(default_factory=set)
-    is_due: bool = True
-    """False: the first message waits for its time."""
+    taken: set[int] = field(default_factory=set)
+    """The messages that are being sent."""
+    not_before: dict[int, datetime] = field(default_factory=dict)
+    """When a message that was put back is due."""
+    owners: dict[int, UUID] = field(default_factory=dict)
+    """The user of each message."""
+    unreachable: dict[UUID, datetime] = field(default_factory=dict)
+    """By conversation: the last message of a user who left after it."""
+    inbox: MemoryInbox = field(default_factory=MemoryInbox)
+    """Tells when a user last wrote, and whether a user was deleted."""
 
     async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         if claim.turn_id in self.answers:
             return
         self.answers[claim.turn_id] = [*parts]
         if state is OutboxState.PENDING:
-            envelope = claim.envelope
-            where = (envelope.account, envelope.event.platform, envelope.channel_id)
-            for part, body in enumerate(parts):
-                place = (len(self.queued_messages) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
-                message = OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
-                self.queued_messages.append(message)
+            self._queue(claim, claim.envelope, claim.seq, parts)
 
     async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        for place, message in enumerate(self.queued_messages):
-            if message.conversation_id == conversation_id:
-                if not self.is_due:
-                    return None
-                self.queued_messages[place] = replace(message, tries=message.tries + 1)
-                return self.queued_messages[place]
+        for message in [message for message in self.queued_messages if message.conversation_id == conversation_id]:
+            if self.inbox.is_erased(self.owners[message.id]):
+                self.queued_messages.remove(message)
+                self.settled.append((message, DeliveryResult(state=OutboxState.DEAD, reason="its user was deleted")))
+                continue
+            if message.id in self.taken or not self._is_due(message):
+                return None
+            last = self.inbox.last_inbound_at(conversation_id) or message.last_inbound_at
+            left = self.unreachable.get(conversation_id)
+            is_reachable = left is None or last is None or last > left
+            taken = replace(message, tries=message.tries + 1, taken_at=datetime.now(UTC), last_inbound_at=last, is_reachable=is_reachable)
+            self.queued_messages[self.queued_messages.index(message)] = taken
+            self.taken.add(message.id)
+            return taken
         return None
 
     async def settle(self, _: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
-        if message not in self.queued_messages:
+        if message not in self.queued_messages or message.id not in self.taken:
             return None
+        self.taken.remove(message.id)
+        if result.outcome is SendOutcome.INVALID_RECIPIENT and message.last_inbound_at is not None:
+            self.unreachable[message.conversation_id] = message.last_inbound_at
         if result.moved_to is not None:
             there = [queued.id for queued in self.queued_messages if outgoing_channel(queued) == outgoing_channel(message)]
             message = replace(message, channel_id=result.moved_to)
@@ -193,7 +246,7 @@ class MemoryOutbox:
             place = self.queued_messages.index(message)
             failures, doubts = message.failures + result.is_failure, message.doubts + result.is_doubtful
             self.queued_messages[place] = replace(message, failures=failures, doubts=doubts)
-            self.is_due = False
+            self.not_before[message.id] = datetime.now(UTC) + timedelta(seconds=result.retry_in_s)
         else:
             self.queued_messages.remove(message)
             self.settled.append((message, result))
@@ -208,13 +261,18 @@ class MemoryOutbox:
     async def put_proactive(
         self, _: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
-        if all((message.turn_id, message.name) != (asked.turn_id, name) for _, message, _ in self.proactive):
-            message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
-            self.proactive.append((asked, message, state))
+        if any((message.turn_id, message.name) == (asked.turn_id, name) for _, message, _ in self.proactive):
+            return
+        message = ProactiveMessage(len(self.proactive) + 1, asked.turn_id, asked.user_id, name, readable_text(parts), datetime.now(UTC))
+        self.proactive.append((asked, message, state))
+        if state is OutboxState.PENDING:
+            self._queue(asked, asked.envelope, self.inbox.last_seq(asked.conversation_id), parts, name)
 
     async def take_proactive(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         found = [
-            message for asked, message, _ in self.proactive if asked.conversation_id == conversation_id and message.id not in self.recorded
+            message
+            for asked, message, _ in self.proactive
+            if asked.conversation_id == conversation_id and message.id not in self.recorded and not self.inbox.is_erased(asked.user_id)
         ]
         self.recorded |= {message.id for message in found}
         return found
@@ -222,17 +280,36 @@ class MemoryOutbox:
     async def proactive_messages(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
-        where = (account, platform, channel_id)
-        found = [message for asked, message, _ in self.proactive if channel_of(asked) == where and message.id > after]
+        found = [
+            message
+            for asked, message, _ in self.proactive
+            if channel_of(asked) == (account, platform, channel_id) and message.id > after and not self.inbox.is_erased(asked.user_id)
+        ]
         return found[:limit]
 
     async def stranded_conversations(self, _: Transaction, __: float, *, limit: int = 500) -> Sequence[UUID]:
-        """All conversations with a message that is due: no message is ever touched long ago here."""
-        return list(dict.fromkeys(message.conversation_id for message in self.queued_messages if self.is_due))[:limit]
+        """All conversations whose oldest message is due and not being sent: no message is ever touched long ago here."""
+        oldest = {message.conversation_id: message for message in reversed(self.queued_messages)}
+        found = [message for message in oldest.values() if message.id not in self.taken and self._is_due(message)]
+        return [message.conversation_id for message in sorted(found, key=lambda message: message.id)][:limit]
 
     async def lengths(self, _: Transaction) -> OutboxLengths:
         dead = sum(result.state is OutboxState.DEAD for _, result in self.settled)
-        return OutboxLengths(failed_sends=sum(message.failures > 0 for message in self.queued_messages), dead_letters=dead)
+        put_back = sum(message.tries > 0 and message.id not in self.taken for message in self.queued_messages)
+        return OutboxLengths(failed_sends=put_back, dead_letters=dead)
+
+    def _queue(self, turn: Claim | InboxMessage, envelope: Envelope, seq: int, parts: Sequence[MessageBody], news: str = "") -> None:
+        """Add messages in the order of their turns; a proactive message follows all answers up to its place."""
+        where = channel_in(envelope)
+        for part, body in enumerate(parts):
+            place = (len(self.owners) + 1, turn.turn_id, turn.conversation_id, seq, part)
+            message = OutboxMessage(*place, *where, body, 0, news=news, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+            self.owners[message.id] = turn.user_id
+            self.queued_messages.append(message)
+        self.queued_messages.sort(key=lambda message: (message.seq, message.news != "", message.id))
+
+    def _is_due(self, message: OutboxMessage) -> bool:
+        return message.id not in self.not_before or self.not_before[message.id] <= datetime.now(UTC)
 
 
 def channel_of(message: InboxMessage) -> tuple[str, Platform, str]:

@@ -73,6 +73,7 @@ class RouterHarness:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     interactions: MemoryInteractions = field(default_factory=MemoryInteractions)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
+    people: MemoryUsers = field(init=False)
     sessions: MemorySessions = field(init=False)
     answer_signals: MemoryAnswerSignals = field(default_factory=MemoryAnswerSignals)
     alerts: MemoryAlerts = field(default_factory=MemoryAlerts)
@@ -81,6 +82,9 @@ class RouterHarness:
     conversation_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
+        self.people = MemoryUsers(self.credits)
+        self.inbox.people = self.people
+        self.journal.inbox = self.outbox.inbox = self.inbox
         self.sessions = MemorySessions(self.graphs)
 
     def claim(self, text: str, **event: Any) -> Claim:
@@ -89,10 +93,10 @@ class RouterHarness:
 
     @property
     def services(self) -> Services:
-        transactions = MemoryTransactions()
+        self.people.users[self.user.id] = self.user
         return Services(
-            transactions=transactions,
-            people=MemoryUsers(self.credits, {self.user.id: self.user}),
+            transactions=MemoryTransactions(),
+            people=self.people,
             credits=self.credits,
             inbox=self.inbox,
             sessions=self.sessions,

@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
-from hermes.ports.errors import NotFound, StaleHead
+from hermes.ports.errors import NotFound, StaleHead, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import (
+    EFFECT_NAMES,
     AppendResult,
     Effect,
     EffectProgress,
@@ -24,6 +25,7 @@ from hermes.ports.sessions import (
     SessionQuery,
     UserNodes,
 )
+from hermes.testing.memory.messages import MemoryInbox
 
 
 @dataclass(slots=True)
@@ -74,53 +76,59 @@ def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
 
 @dataclass(slots=True)
 class MemorySessions:
-    """The port Sessions. A conversation has one session, which never ends by silence. Nothing is sealed, so no graph outlives a key."""
+    """The port Sessions. Every conversation counts as known, and a session never ends by silence. Nothing is sealed, so no graph outlives
+    a key."""
 
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
-    """By conversation."""
+    """By conversation, the last one of each."""
+    begun: dict[UUID, Session] = field(default_factory=dict)
+    """All of them by their id, in the order of their beginning."""
+    ended: set[UUID] = field(default_factory=set)
     trains: bool = False
     """Whether the users allow training."""
 
-    async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
-        session = self.sessions.get(conversation_id)
-        if session is None or session.is_shared != is_shared:
-            return None
-        return await self.current(tx, conversation_id, session.user_id, is_shared=is_shared)
+    async def find_current(self, _: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+        session = self._open_session(conversation_id, is_shared=is_shared)
+        return None if session is None else self._read(session)
 
     async def get(self, _: Transaction, session_id: UUID) -> Session:
-        found = next((session for session in self.sessions.values() if session.id == session_id), None)
-        if found is None:
+        if session_id not in self.begun:
             raise NotFound(f"there is no session {session_id}")
-        return found
+        return self._read(self.begun[session_id])
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
-        del self.sessions[session.conversation_id]
+        self.ended.add(session.id)
         return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
-        before = self.sessions.get(conversation_id)
-        if before is None or before.is_shared != is_shared:
-            graph, session_id = MessageGraph(), uuid4()
+        session = self._open_session(conversation_id, is_shared=is_shared)
+        if session is None:
+            before, graph, session_id = self.sessions.get(conversation_id), MessageGraph(), uuid4()
             self.graphs.graphs[session_id] = graph
-            previous = before.id if before else None
-            self.sessions[conversation_id] = Session(session_id, conversation_id, user_id, previous, graph.head, 0, is_shared)
-        session = self.sessions[conversation_id]
-        graph = self.graphs.graphs[session.id]
-        return replace(session, head=graph.head, length=len(graph))
+            session = Session(session_id, conversation_id, user_id, before.id if before else None, graph.head, 0, is_shared)
+            self.sessions[conversation_id] = self.begun[session_id] = session
+        return self._read(session)
 
     async def end(self, _: Transaction, user_id: UUID) -> Sequence[UUID]:
-        ended = [session for session in self.sessions.values() if session.user_id == user_id]
-        for session in ended:
-            del self.sessions[session.conversation_id]
-        return [session.id for session in ended]
+        """Ends the sessions that the user began: who else spoke in a session is not noted here."""
+        found = [session.id for session in self.sessions.values() if session.user_id == user_id and session.id not in self.ended]
+        self.ended.update(found)
+        return found
 
     async def find(self, _: Transaction, query: SessionQuery) -> Sequence[UUID]:
         """Knows ids of sessions and conversations only: it keeps neither times nor accounts."""
-        ids = {str(name): session.id for session in self.sessions.values() for name in (session.id, session.conversation_id)}
-        if unknown := [name for name in query.names if name not in ids]:
+        if unknown := [name for name in query.names if not any(name in names_of(session) for session in self.begun.values())]:
             raise NotFound(f"there is no session {unknown[0]}")
-        return list(dict.fromkeys(ids[name] for name in query.names or ids))
+        return [session.id for session in self.begun.values() if not query.names or names_of(session) & set(query.names)]
+
+    def _open_session(self, conversation_id: UUID, *, is_shared: bool) -> Session | None:
+        session = self.sessions.get(conversation_id)
+        return None if session is None or session.id in self.ended or session.is_shared != is_shared else session
+
+    def _read(self, session: Session) -> Session:
+        graph = self.graphs.graphs[session.id]
+        return replace(session, head=graph.head, length=len(graph))
 
     async def user_nodes(self, _: Transaction, __: UUID, *, account: str | None = None) -> Sequence[UserNodes]:  # noqa: ARG002  # the port's
         return ()
@@ -131,6 +139,10 @@ class MemorySessions:
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
         await self.get(tx, session_id)
         return self.trains
+
+
+def names_of(session: Session) -> set[str]:
+    return {str(session.id), str(session.conversation_id)}
 
 
 @dataclass(slots=True)
@@ -157,51 +169,73 @@ class MemoryHistories:
 
 @dataclass(slots=True)
 class MemoryJournal:
-    """The port Journal."""
+    """The port Journal. A turn without a message in the inbox counts as known."""
 
     requests: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
     results: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """What was noted in all turns."""
+    """What was noted in all turns; an effect when it has ended."""
     events: dict[UUID, list[JournalEvent]] = field(default_factory=dict)
-    """The same by turn."""
+    """The same by turn; an effect where it began."""
+    inbox: MemoryInbox = field(default_factory=MemoryInbox)
+    """Tells whether a claim still stands."""
 
-    async def begin(self, _: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
         place = (claim.turn_id, step, index)
-        if place not in self.requests:
-            self.requests[place] = request
-            return Effect(EffectProgress.NEW, request, None)
-        result = self.results.get(place)
-        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
+        if place not in self.results:
+            await self.inbox.hold(tx, claim)
+        known = self._effect(place)
+        if known is not None:
+            return known
+        self.requests[place] = request
+        self._add(claim.turn_id, JournalEvent(step, index, EFFECT_NAMES.get(step, "effect"), claim.attempt, datetime.now(UTC), None, {}))
+        return Effect(EffectProgress.NEW, request, None)
 
     async def finish(self, _: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
-        self._note(claim.turn_id, step, index, "effect", facts)
-        return self.results.setdefault((claim.turn_id, step, index), result)
+        place = (claim.turn_id, step, index)
+        if place not in self.requests:
+            raise NotFound(f"{step}[{index}] was never begun")
+        if place not in self.results:
+            self.results[place] = result
+            self.notes.append((step, facts))
+            self.events[claim.turn_id] = [
+                replace(event, done_at=datetime.now(UTC), facts=facts) if (event.step, event.index) == (step, index) else event
+                for event in self.events[claim.turn_id]
+            ]
+        return self.results[place]
 
     async def has_result(self, _: Transaction, claim: Claim, step: str, index: int) -> bool:
         return (claim.turn_id, step, index) in self.results
 
     async def note(self, _: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         for type_, facts in events:
-            self._note(claim.turn_id, type_, 0, type_, facts)
+            self._note(claim.turn_id, type_, claim.attempt, facts)
 
     async def add(self, _: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
-        self._note(turn_id, type_, 0, type_, facts)
+        self._note(turn_id, type_, self.inbox.attempts.get(turn_id, 1), facts)
 
     async def effect(self, _: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        place = (turn_id, step, index)
+        effect = self._effect((turn_id, step, index))
+        if effect is not None and self.inbox.is_sender_erased(turn_id):
+            raise UserErased
+        return effect
+
+    async def read(self, _: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
+        return list(self.events.get(turn_id, ()))
+
+    def _effect(self, place: tuple[UUID, str, int]) -> Effect | None:
         if place not in self.requests:
             return None
         result = self.results.get(place)
         return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
 
-    async def read(self, _: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        return self.events.get(turn_id, ())
+    def _note(self, turn_id: UUID, type_: str, attempt: int, facts: Mapping[str, Any]) -> None:
+        now, index = datetime.now(UTC), sum(event.step == type_ for event in self.events.get(turn_id, ()))
+        self.notes.append((type_, facts))
+        self._add(turn_id, JournalEvent(type_, index, type_, attempt, now, now, facts))
 
-    def _note(self, turn_id: UUID, step: str, index: int, type_: str, facts: Mapping[str, Any]) -> None:
-        now = datetime.now(UTC)
-        self.notes.append((step, facts))
-        self.events.setdefault(turn_id, []).append(JournalEvent(step, index, type_, 1, now, now, facts))
+    def _add(self, turn_id: UUID, event: JournalEvent) -> None:
+        self.events.setdefault(turn_id, []).append(event)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from hermes.ports.credits import Balance
@@ -20,22 +20,33 @@ SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 
 @dataclass(slots=True)
 class MemoryCredits:
-    """The port Credits: the credits of each user, and the state of each turn."""
+    """The port Credits: the credits of each user, and the state of each turn. Every user counts as known, and no turn as ended."""
 
     available: dict[UUID, int] = field(default_factory=dict)
     turns: dict[UUID, tuple[UUID, str]] = field(default_factory=dict)
     """By turn: the id of its user, and `reserved`, `posted`, `voided` or `refunded`."""
-    granted: set[str] = field(default_factory=set)
+    amounts: dict[UUID, int] = field(default_factory=dict)
+    """By turn: what it reserved last."""
+    reserved_at: dict[UUID, datetime] = field(default_factory=dict)
+    """By turn: when it reserved last."""
+    granted: dict[str, UUID] = field(default_factory=dict)
+    """By event: the user whom it gave credits."""
 
     async def grant(self, _: Transaction, user_id: UUID, amount: int, event: str) -> bool:
+        check_amount(amount)
         if event in self.granted:
+            if (receiver := self.granted[event]) != user_id:
+                raise ValueError(f"the event {event} gave credits to another user, {receiver}")
             return False
-        self.granted.add(event)
+        self.granted[event] = user_id
         self.available[user_id] = self.available.get(user_id, 0) + amount
         return True
 
     async def reserve(self, _: Transaction, user_id: UUID, turn_id: UUID, amount: int = 1) -> bool:
-        state = self.turns.get(turn_id, (user_id, ""))[1]
+        check_amount(amount)
+        owner, state = self.turns.get(turn_id, (user_id, ""))
+        if owner != user_id:
+            raise ValueError(f"the turn {turn_id} belongs to another user than {user_id}")
         if state in ("posted", "refunded"):
             return False
         if state != "reserved":
@@ -43,6 +54,7 @@ class MemoryCredits:
                 raise OutOfCredit
             self.available[user_id] -= amount
             self.turns[turn_id] = (user_id, "reserved")
+            self.amounts[turn_id], self.reserved_at[turn_id] = amount, datetime.now(UTC)
         return True
 
     async def post(self, _: Transaction, turn_id: UUID) -> bool:
@@ -50,7 +62,7 @@ class MemoryCredits:
         if state in ("posted", "refunded"):
             return False
         if state != "reserved":
-            raise NotFound(f"turn {turn_id} has nothing reserved")
+            raise NotFound(f"the turn {turn_id} has no open reserve")
         self.turns[turn_id] = (user_id, "posted")
         return True
 
@@ -60,14 +72,16 @@ class MemoryCredits:
     async def refund(self, _: Transaction, turn_id: UUID) -> bool:
         return self._give_back(turn_id, "posted", "refunded")
 
-    async def expire(self, _: Transaction, __: float) -> int:
-        return 0
+    async def expire(self, _: Transaction, older_than_s: float) -> int:
+        latest = datetime.now(UTC) - timedelta(seconds=older_than_s)
+        return sum(self._give_back(turn_id, "reserved", "voided") for turn_id, at in self.reserved_at.items() if at <= latest)
 
     async def balance(self, _: Transaction, user_id: UUID) -> Balance:
-        reserved = sum(owner == user_id and state == "reserved" for owner, state in self.turns.values())
+        reserved = sum(self.amounts.get(turn, 1) for turn, (owner, state) in self.turns.items() if (owner, state) == (user_id, "reserved"))
         return Balance(self.available.get(user_id, 0), reserved)
 
     async def audit(self, _: Transaction) -> list[str]:
+        """Nothing to compare: a balance is made of its turns here."""
         return []
 
     def _give_back(self, turn_id: UUID, before: str, after: str) -> bool:
@@ -75,8 +89,13 @@ class MemoryCredits:
         if state != before:
             return False
         self.turns[turn_id] = (user_id, after)
-        self.available[user_id] = self.available.get(user_id, 0) + 1
+        self.available[user_id] = self.available.get(user_id, 0) + self.amounts.get(turn_id, 1)
         return True
+
+
+def check_amount(amount: int) -> None:
+    if amount < 1:
+        raise ValueError(f"an amount of credits is at least one, got {amount}")
 
 
 @dataclass(slots=True)

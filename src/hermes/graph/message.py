@@ -147,15 +147,17 @@ def check_message(message: Any, path: str, freeze_metadata: Callable[[Any, str],
         message = dump_model(message) if callable(getattr(message, "model_dump", None)) else message
         if not isinstance(message, Mapping):
             raise MessageError(path, f"expected a message with a role, got {type(message).__name__}")
-    role = message.get("role")
+    given = dict(message)  # one copy: another thread may write to a message of a graph while it is read here
+    role = given.get("role")
     if role is None:
         raise MessageError(f"{path}.role", f"missing; one of {', '.join(sorted(ROLES))}")
     if not isinstance(role, str) or str.__str__(role) not in ROLES:
         raise MessageError(f"{path}.role", f"unknown role {role!r}; one of {', '.join(sorted(ROLES))}")
-    fields = dict(freeze_items({key: value for key, value in message.items() if key != METADATA}, path))
+    has_metadata = METADATA in given
+    metadata = given.pop(METADATA, None)
+    fields = dict(freeze_items(given, path))
     check_shapes(fields, path)
-    if METADATA in message:
-        metadata = message[METADATA]
+    if has_metadata:
         fields[METADATA] = None if metadata is None else freeze_metadata(metadata, f"{path}.{METADATA}")
     return fields
 

@@ -169,6 +169,20 @@ def test_a_reader_never_finds_a_field_missing_while_it_is_written() -> None:
     assert run_all(lambda: item.update(content=str(next(texts))), lambda: item["content"], lambda: dict(item)["role"]) == []
 
 
+def test_a_message_is_taken_into_another_graph_while_its_fields_come_and_go() -> None:
+    item, other = MessageGraph([user("0")])[0], MessageGraph([user("1")])
+
+    def come_and_go() -> None:
+        item["name"], item["metadata"] = "n", {"a": 1}
+        del item["name"]
+        del item["metadata"]
+
+    def take() -> None:
+        other[:] = [item]
+
+    assert run_all(come_and_go, take, take) == []
+
+
 def test_readers_survive_others_deleting() -> None:
     chat = MessageGraph(user(str(number)) for number in range(20))
 

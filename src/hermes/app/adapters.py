@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
 from hermes.app.gateway import SystemClock
+from hermes.app.packs import read_user_tables
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
-from hermes.ops.metrics import LogAlerts
+from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
@@ -34,7 +36,7 @@ from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, Po
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
-from hermes.stores.postgres.users import PostgresUsers, UserTable
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
@@ -82,24 +84,18 @@ class Adapters:
     """The models that answer in turns; None: the gateway, with the models of the settings."""
 
 
-def adapters_from(
-    settings: Settings,
-    database: Database,
-    keyring: Keyring,
-    client: Redis,
-    *,
-    http: HttpClient,
-    web: PublicImageFetcher,
-    replies: RedisAnswerSignals,
-    alerts: LogAlerts,
-    budgets: RedisBudgets,
-    batch: ScriptBatch,
-    user_tables: Sequence[UserTable] = (),
-) -> Adapters:
+@asynccontextmanager
+async def open_adapters(
+    settings: Settings, database: Database, keyring: Keyring, client: Redis, *, metrics: Metrics, http: HttpClient
+) -> AsyncIterator[Adapters]:
+    """Yield the adapters of the settings, on open stores; close those that hold connections of their own at the end of the block."""
     graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
     history, delivery = settings.history, settings.delivery
-    return Adapters(
-        people=PostgresUsers(keyring, user_tables),
+    replies, alerts, batch = RedisAnswerSignals(client), LogAlerts(metrics), ScriptBatch(client)
+    budgets = RedisBudgets(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch)
+    web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
+    adapters = Adapters(
+        people=PostgresUsers(keyring, await read_user_tables(settings, database)),
         credits=PostgresCredits(),
         inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
@@ -132,6 +128,10 @@ def adapters_from(
         channel_accounts=PostgresChannelAccounts(keyring),
         web=web,
     )
+    async with AsyncExitStack() as stack:
+        for part in (replies, budgets, web):
+            stack.push_async_callback(part.aclose)
+        yield adapters
 
 
 def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:

@@ -16,14 +16,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from hermes.app.adapters import Adapters, adapters_from
-from hermes.app.gateway import ModelServices, SystemClock, open_models
+from hermes.app.adapters import Adapters, open_adapters
+from hermes.app.gateway import ModelServices, open_models
 from hermes.app.models import UNLIMITED_TOKENS, backend_kind, backends_of, missing_backends, models_of
-from hermes.app.packs import read_user_tables
 from hermes.app.root import model_adapters
 from hermes.app.stores import open_database_and_keys, redis_client
 from hermes.backends import HttpClient
-from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest
 from hermes.config.models import variable_name
 from hermes.config.values import NamedTables
@@ -32,7 +30,7 @@ from hermes.gateway.client_chats import record_of
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.slots import max_slots_per_backend
 from hermes.graph import CallRecord
-from hermes.ops.metrics import LogAlerts, Metrics
+from hermes.ops.metrics import Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError, StartRefused
@@ -40,10 +38,6 @@ from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFa
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresModelCalls
-from hermes.stores.redis.answer_signals import RedisAnswerSignals
-from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import ScriptBatch
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 from hermes.turn import Platform
 
@@ -91,28 +85,9 @@ async def open_batch_services(settings: Settings, name: str) -> AsyncIterator[Ba
         )
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
-        metrics = Metrics()
-        alerts, batch, replies = LogAlerts(metrics), ScriptBatch(client), RedisAnswerSignals(client)
-        stack.push_async_callback(replies.aclose)
-        budgets = RedisBudgets(client, database, PostgresModelCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
-        stack.push_async_callback(budgets.aclose)
-        http = HttpClient()
+        metrics, http = Metrics(), HttpClient()
         stack.push_async_callback(http.aclose)
-        web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
-        stack.push_async_callback(web.aclose)
-        adapters = adapters_from(
-            settings,
-            database,
-            keyring,
-            client,
-            http=http,
-            web=web,
-            replies=replies,
-            alerts=alerts,
-            budgets=budgets,
-            batch=batch,
-            user_tables=await read_user_tables(settings, database),
-        )
+        adapters = await stack.enter_async_context(open_adapters(settings, database, keyring, client, metrics=metrics, http=http))
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
         yield BatchServices(settings, adapters, database, keyring, metrics, models)
 

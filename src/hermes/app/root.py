@@ -17,11 +17,11 @@ from uuid import UUID
 import structlog
 from redis.asyncio import Redis
 
-from hermes.app.adapters import Adapters, adapters_from
+from hermes.app.adapters import Adapters, open_adapters
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
-from hermes.app.packs import OpenPacks, read_user_tables, wants_samples
+from hermes.app.packs import OpenPacks, wants_samples
 from hermes.app.router import (
     AnswerServices,
     OpenTools,
@@ -34,7 +34,6 @@ from hermes.app.router import (
 )
 from hermes.app.stores import open_database_and_keys, redis_client
 from hermes.backends import HttpClient
-from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
 from hermes.channels.platform_client import open_platform_client
 from hermes.config import Settings
@@ -44,7 +43,7 @@ from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
-from hermes.ops.metrics import LogAlerts, Metrics
+from hermes.ops.metrics import Metrics
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
 from hermes.router.chores import ChoreScheduler
@@ -55,10 +54,6 @@ from hermes.soul.my_data import ConversationEraser, MyDataStores
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresModelCalls
-from hermes.stores.redis.answer_signals import RedisAnswerSignals
-from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import ScriptBatch
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
@@ -219,32 +214,10 @@ async def open_hermes(
         work = await stack.enter_async_context(open_job_queue(database))
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
-        replies = RedisAnswerSignals(client)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # `hermes` is bound further down
-        stack.push_async_callback(replies.aclose)
-        alerts = LogAlerts(metrics)
-        batch = ScriptBatch(client)
-        budgets = RedisBudgets(client, database, PostgresModelCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
-        stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
-        web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
-        stack.push_async_callback(web.aclose)
-        adapters = adjust(
-            adapters_from(
-                settings,
-                database,
-                keyring,
-                client,
-                http=http,
-                web=web,
-                replies=replies,
-                alerts=alerts,
-                budgets=budgets,
-                batch=batch,
-                user_tables=await read_user_tables(settings, database),
-            )
-        )
+        adapters = adjust(await stack.enter_async_context(open_adapters(settings, database, keyring, client, metrics=metrics, http=http)))
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
         account_channels = AccountChannels(adapters.channel_accounts, database)
         await stack.enter_async_context(follow_accounts(account_channels))

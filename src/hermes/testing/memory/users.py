@@ -30,7 +30,7 @@ class MemoryCredits:
     reserved_at: dict[UUID, datetime] = field(default_factory=dict)
     """By turn: when it reserved last."""
     granted: dict[str, UUID] = field(default_factory=dict)
-    """By event: the user whom it gave credits."""
+    """By event: the user who got its credits."""
 
     async def grant(self, _: Transaction, user_id: UUID, amount: int, event: str) -> bool:
         check_amount(amount)

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 from redis.asyncio import Redis
@@ -65,6 +65,8 @@ HOUSEKEEPING_INTERVAL_S = 60.0
 class Hermes:
     """All services of Hermes, connected and ready."""
 
+    process_id: UUID
+    """This process, as turns, chores and events name it. New at each start, so that a row never speaks of a process that is gone."""
     settings: Settings
     adapters: Adapters
     database: Database
@@ -230,7 +232,14 @@ async def open_hermes(
             timeout_s=settings.images.timeout_s,
         )
         resources = OpenResources(
-            database=database, redis=client, keyring=keyring, work=work, metrics=metrics, account_channels=account_channels, post=post
+            process_id=uuid4(),
+            database=database,
+            redis=client,
+            keyring=keyring,
+            work=work,
+            metrics=metrics,
+            account_channels=account_channels,
+            post=post,
         )
         mcp_tools = await stack.enter_async_context(open_tools(settings))
         answer_services = answer_services_from(
@@ -248,6 +257,7 @@ def model_adapters(adapters: Adapters) -> ModelAdapters:
 class OpenResources:
     """The connections and helpers that stay open as long as Hermes does."""
 
+    process_id: UUID
     database: Database
     redis: Redis
     keyring: Keyring
@@ -288,10 +298,12 @@ def assemble_hermes(
         answer_services=answer_services,
         typing=TypingIndicator(channels=resources.account_channels, post=resources.post),
         metrics=resources.metrics,
+        process_id=resources.process_id,
         compaction=compaction_policy_from(settings.history, models.catalogue),
     )
     turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), join_window)
     return Hermes(
+        resources.process_id,
         settings,
         adapters,
         resources.database,

@@ -180,6 +180,7 @@ def services_from(
     answer_services: AnswerServices,
     typing: TypingIndicator,
     metrics: Metrics,
+    process_id: UUID,
     compaction: CompactionPolicy | None = None,
 ) -> Services:
     """Return everything that the ten steps of `router/pipeline.py` need."""
@@ -193,6 +194,7 @@ def services_from(
     llm, links = settings.llm, settings.links
     model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
     return Services(
+        process_id=process_id,
         transactions=transactions,
         people=adapters.people,
         credits=adapters.credits,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from hermes.ports.channels import Channels
 from hermes.ports.credits import Credits
@@ -80,6 +80,8 @@ class Services:
     meter: TurnMeter
     learn: Callable[[Transaction, Claim], Awaitable[None]]
     """Defer the job that learns from a turn's message, in the turn's last transaction; the job runs after the turn."""
+    process_id: UUID = field(default_factory=uuid4)
+    """The process that drives the turns."""
     step_s: float = 10.0
     """Time limit of a step that asks no model and no tool."""
     model_s: float = 90.0

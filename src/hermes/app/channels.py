@@ -11,7 +11,7 @@ import structlog
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.app.stores import running_database
+from hermes.app.home import running_database
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.channels.meta import GRAPH_API_VERSION
 from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profile_in, updates_in

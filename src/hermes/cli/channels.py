@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hermes.app import Hermes
 from hermes.app.channels import BadAccount, SetupRefused, TelegramPollers, channel_from, connect_telegram
+from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table

@@ -28,14 +28,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hermes.app import StartRefused
 from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, open_remote_hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
 from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
 from hermes.config import LogLevel, Settings
-from hermes.ports.errors import NotFound, PortError
+from hermes.ports.errors import NotFound, PortError, StartRefused
 from hermes.turn import AgentResponse
 from hermes.web.answers import response_json
 

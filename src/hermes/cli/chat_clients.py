@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import structlog
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.app.router import OpenTools
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings

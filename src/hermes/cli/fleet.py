@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from hermes.app import Hermes
 from hermes.app.models import models_of
+from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from hermes.app import Hermes, new_master_key
+from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
 from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import KEY_SCOPES, ApiKey
+from hermes.stores.seal import new_master_key
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke. Master keys: new-master, rewrap.")
 app.add_typer(keys, name="keys")

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import typer
 
-from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
 from hermes.app.channels import stored_account_names
 from hermes.app.models import models_of, tiers_of
-from hermes.app.router import OpenTools
+from hermes.app.root import Hermes, open_hermes
+from hermes.app.router import OpenTools, open_no_tools
 from hermes.cli.commands import LazyParts
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
-from hermes.ports.errors import NotFound, PortError
+from hermes.ports.errors import NotFound, PortError, StartRefused
 from hermes.ports.runtime import Transaction
 
 try:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import typer
 
-from hermes.app import Hermes
+from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table

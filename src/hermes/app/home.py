@@ -5,14 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+import psycopg
 
 from hermes.config import Environment, Settings, platform_home
 from hermes.ports.errors import StartRefused
 from hermes.stores import embedded
 from hermes.stores.embedded.home import home_at
 from hermes.stores.seal import new_master_key
+
+__all__ = [
+    "MASTER_KEY_FILE",
+    "check_database_address",
+    "home_of",
+    "master_keys",
+    "new_master_key",
+    "open_database_address",
+    "running_database",
+    "start_embedded_stores",
+]
 
 MASTER_KEY_FILE = "master.key"
 
@@ -67,6 +81,29 @@ async def start_embedded_stores(home: Path) -> embedded.ServerLease:
         raise
     except embedded.EmbeddedError as error:
         raise StartRefused(str(error)) from error
+
+
+@asynccontextmanager
+async def open_database_address(settings: Settings) -> AsyncIterator[str]:
+    """Yield the address of PostgreSQL. Without one in the settings, it runs embedded as long as the block lasts. Raises StartRefused."""
+    check_database_address(settings)
+    if settings.database_url is not None:
+        yield settings.database_url.reveal()
+        return
+    lease = await start_embedded_stores(home_of(settings))
+    try:
+        yield lease.stores.database_url
+    finally:
+        await asyncio.shield(asyncio.to_thread(lease.release))
+
+
+def check_database_address(settings: Settings) -> None:
+    """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
+    if settings.database_url is not None:
+        try:
+            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
+        except psycopg.Error:
+            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
 
 
 def running_database(settings: Settings) -> str | None:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-import psycopg
 from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from hermes.app.home import home_of, master_keys, start_embedded_stores
+from hermes.app.home import check_database_address, home_of, master_keys, start_embedded_stores
 from hermes.app.packs import migration_folders, packs_from
 from hermes.config import Settings
 from hermes.graph import MessageGraph
@@ -97,11 +96,7 @@ async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.
 
 def check_addresses(settings: Settings) -> None:
     """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
-    if settings.database_url is not None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
-        except psycopg.Error:
-            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
+    check_database_address(settings)
     if settings.redis_url is not None:
         try:
             parse_url(settings.redis_url.reveal())

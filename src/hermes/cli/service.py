@@ -17,9 +17,9 @@ import structlog
 import typer
 from rich.markup import escape
 
+from hermes.app.catalogue import replaced_backends, stand_in_notice
 from hermes.app.doctor import Health, examine
 from hermes.app.home import home_of
-from hermes.app.models import replaced_backends, stand_in_notice
 from hermes.app.root import open_hermes
 from hermes.app.router import OpenTools
 from hermes.app.stores import open_stores

@@ -9,7 +9,7 @@ async with open_tables(settings) as tables:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import psycopg
@@ -18,7 +18,7 @@ from hermes.app.home import home_of, master_keys, open_database_address, running
 from hermes.config import Settings
 from hermes.ports.errors import PortError, StartRefused
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts
-from hermes.stores.postgres.database import Database, fetch_values, open_database
+from hermes.stores.postgres.database import Database, fetch_values, open_database, translate_errors
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.queries import migration_names
@@ -59,18 +59,19 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
     except MasterKeyInvalid as error:
         raise StartRefused(str(error)) from None
     limits = settings.database
-    async with (
-        open_database_address(settings) as address,
-        open_database(
-            address,
-            pool_min=1,
-            pool_max=1,
-            connect_timeout_s=limits.connect_timeout_s,
-            statement_timeout_s=limits.statement_timeout_s,
-        ) as database,
-    ):
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(open_database_address(settings))
         if is_checked:
-            await refuse_old_schema(database)
+            await refuse_old_schema(address, limits.connect_timeout_s)
+        database = await stack.enter_async_context(
+            open_database(
+                address,
+                pool_min=1,
+                pool_max=1,
+                connect_timeout_s=limits.connect_timeout_s,
+                statement_timeout_s=limits.statement_timeout_s,
+            )
+        )
         yield Tables(
             settings,
             database,
@@ -84,11 +85,15 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
         )
 
 
-async def refuse_old_schema(database: Database) -> None:
-    """Raise SchemaBehind if a migration of this version has not run."""
-    async with database.begin() as tx:
-        has_table = await fetch_values(tx, b"select 1 where to_regclass('schema_migrations') is not null")
-        done = set(await fetch_values(tx, b"select name from schema_migrations")) if has_table else set()
+async def refuse_old_schema(address: str, connect_timeout_s: float) -> None:
+    """Raise SchemaBehind if a migration of this version has not run, and StoreUnavailable if the server cannot be reached.
+
+    On a connection of its own: a pool would try for seconds to reach a server that is not there."""
+    limit_s = max(1, round(connect_timeout_s))
+    with translate_errors():
+        async with await psycopg.AsyncConnection.connect(address, connect_timeout=limit_s, autocommit=True) as connection:
+            has_table = await fetch_values(connection, b"select 1 where to_regclass('schema_migrations') is not null")
+            done = set(await fetch_values(connection, b"select name from schema_migrations")) if has_table else set()
     if not migration_names() <= done:
         raise SchemaBehind("the database is older than this version of Hermes")
 

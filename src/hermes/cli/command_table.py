@@ -101,6 +101,8 @@ COMMAND_MODULES = (
 )
 APP = "hermes.app"
 """`root` is the whole Hermes, which commands that only need rows never load; `mcp_tools` are the MCP servers, which few operators have."""
+LOCAL_CHAT = "hermes.cli.local_chat"
+"""A Hermes in this process, for `hermes chat` where none runs."""
 STORED_SESSIONS = "hermes.cli.stored_sessions"
 """Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
@@ -118,6 +120,7 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
     parts = LazyParts(
         lambda name: importlib.import_module(f"{APP}.{name}"),
+        lambda: importlib.import_module(LOCAL_CHAT),
         open_stored_sessions,
         load_compress_service,
         new_daft_engine,

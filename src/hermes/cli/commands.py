@@ -32,6 +32,8 @@ class LazyParts:
 
     load_app: Callable[[str], ModuleType]
     """Returns a module of `hermes.app`, by its name: `root` is the whole Hermes."""
+    load_local_chat: Callable[[], ModuleType]
+    """Returns cli/local_chat.py."""
     open_stored_sessions: OpenStoredSessions
     load_compress_service: Callable[[str], ModuleType]
     """Returns `cli/compress_service.py`: models and the store, for `hermes compress`. Takes what needs it, for the error."""

@@ -27,7 +27,8 @@ from uuid import uuid4
 import aiohttp
 import psycopg
 
-from hermes.app import Adapters, Hermes, open_hermes
+from hermes.app.adapters import Adapters
+from hermes.app.root import Hermes, open_hermes
 from hermes.config import Settings, load
 from hermes.graph import MessageGraph
 from hermes.ops import logs

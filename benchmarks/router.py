@@ -29,7 +29,7 @@ from uuid import UUID, uuid4
 import aiohttp
 from ground import at_rate, percentile, processes, until_ready
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.cli.runtime import new_event_loop
 from hermes.config import Settings, load
 from hermes.ops import logs

@@ -48,6 +48,7 @@ COMMAND_LOADER = "hermes/cli/command_table.py"
 """Loads the module of the command that the user typed: loading all of them takes seconds. The names of modules in it count as imports."""
 LOADERS = {
     COMMAND_LOADER,
+    "hermes/__init__.py",  # the message graph, when the first of its names is used
     "hermes/trajectories/batch/object_import.py",  # tools and graders that the user names
     "hermes/packs/__init__.py",  # the packs that the settings name
     "hermes/cli/pack_commands.py",  # the commands that a pack names

@@ -1,13 +1,21 @@
 """The public door: everything promised is there, comes from hermes, and nothing else sticks out."""
 
+import pytest
+
 import hermes
 import hermes.graph
 
 
 def test_all_is_sorted_and_complete() -> None:
     assert hermes.__all__ == sorted(hermes.__all__)
-    public = {name for name, value in vars(hermes).items() if not name.startswith("_") and getattr(value, "__module__", None)}
+    names = {*dir(hermes), *hermes.__all__} - {"import_module"}
+    public = {name for name in names if not name.startswith("_") and getattr(getattr(hermes, name), "__module__", None)}
     assert public == set(hermes.__all__)
+
+
+def test_an_unknown_name_is_refused_as_any_module_does() -> None:
+    with pytest.raises(AttributeError, match="module 'hermes' has no attribute 'Nothing'"):
+        _ = hermes.Nothing
 
 
 def test_the_contract_names_are_there() -> None:

@@ -25,7 +25,7 @@ from ground import percentile, processes, until_ready
 from channels.accounts import Account
 from channels.senders import Load
 from channels.taking import Taken, open_taking
-from hermes.app import open_hermes
+from hermes.app.root import open_hermes
 from hermes.config import Settings, load
 from hermes.ports.channels import ChannelAccount
 from hermes.stores import embedded

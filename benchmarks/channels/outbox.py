@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from channels.accounts import Account, Kind
 from channels.house import House, open_house, promise, say
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.delivery.platform_limits import ACCOUNT_PACES, CHAT_PACES
 from hermes.ports.inbox import Claim
 from hermes.ports.users import UserState

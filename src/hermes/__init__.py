@@ -26,30 +26,35 @@ The map, in reading order: a room imports only rooms above it.
     terminal       a message graph, drawn in the terminal
     cli            the command `hermes`
 
-Importing this package does nothing but define names: no file, network or environment is touched."""
+Importing this package loads nothing else; a name of the message graph is loaded when it is first used. No file, network or environment is
+touched."""
 
-from hermes.graph import (
-    CallError,
-    CallRecord,
-    CodecError,
-    CycleError,
-    Edge,
-    ForeignTurn,
-    FrozenError,
-    GraphError,
-    Message,
-    MessageError,
-    MessageGraph,
-    Overlay,
-    PolicySpan,
-    Report,
-    Response,
-    SampleConflict,
-    StaleItemError,
-    Turn,
-    UnknownResponse,
-    Version,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes.graph import (
+        CallError,
+        CallRecord,
+        CodecError,
+        CycleError,
+        Edge,
+        ForeignTurn,
+        FrozenError,
+        GraphError,
+        Message,
+        MessageError,
+        MessageGraph,
+        Overlay,
+        PolicySpan,
+        Report,
+        Response,
+        SampleConflict,
+        StaleItemError,
+        Turn,
+        UnknownResponse,
+        Version,
+    )
 
 __version__ = "0.1.0"
 
@@ -75,3 +80,10 @@ __all__ = [
     "UnknownResponse",
     "Version",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the message graph with the first of its names that is used: most commands of `hermes` use none."""
+    if name in __all__:
+        return getattr(import_module("hermes.graph"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

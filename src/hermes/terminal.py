@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from rich.tree import Tree
 
-from hermes.graph import MessageGraph, Version
-from hermes.graph.node import Node
+if TYPE_CHECKING:  # every command uses `one_line`, and few of them a graph
+    from hermes.graph import MessageGraph, Version
+    from hermes.graph.node import Node
 
 ROLE_ICONS = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 UNSAFE_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

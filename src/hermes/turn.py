@@ -5,9 +5,10 @@ account, the channel, and the event key, which is the same when the platform sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 
@@ -81,3 +82,8 @@ class AgentResponse:
     tool_calls_made: int = 0
     backend: str = ""
     cache_hit: bool = False
+
+
+def response_json(response: AgentResponse) -> dict[str, Any]:
+    """The answer as `POST /v1/messages` returns it."""
+    return {**asdict(response), "turn_id": str(response.turn_id)}

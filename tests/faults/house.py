@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.config import load
 from hermes.ports.credits import Balance
 from hermes.ports.errors import StoreUnavailable

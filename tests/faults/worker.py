@@ -28,8 +28,8 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from hermes.app import Adapters, Hermes, open_hermes
-from hermes.app.root import Housekeeping
+from hermes.app.adapters import Adapters
+from hermes.app.root import Hermes, Housekeeping, open_hermes
 from hermes.cli.runtime import new_event_loop, run_until_signal
 from hermes.config import load
 from hermes.ops import logs

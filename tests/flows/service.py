@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
 from hermes.ports.models import Models
 from hermes.stores.postgres.database import Database

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from hermes.app import new_master_key
 from hermes.cli import build_app
 from hermes.graph import MessageGraph
+from hermes.stores.seal import new_master_key
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say, ToolCall
 from tests.fakes.vendors import Vendors, vendors

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from hermes.cli.chat import strip_control_characters
-from tests.flows.service import running
+from tests.flows.service import Service, running
 from tests.preloaded import preloaded_hermes
 
 PATIENCE_S = 60
@@ -296,6 +297,51 @@ async def test_beside_a_worker_each_answers_its_own(database_url: str, redis_url
         theirs = await service.post("/v1/messages", {"text": "hello"}, await service.key())
         asked = list(service.thinker.asked)
     assert (done.output, theirs.body["text"], asked) == ("You said hello\n", "hello", ["hello"])
+
+
+# --- with the Hermes that runs on this machine
+
+
+def at(service: Service, home: Path) -> dict[str, str]:
+    """The variables under which `hermes chat` finds a service: its port, its home and its master key."""
+    master = (service.hermes.settings.home or Path()) / "master.key"
+    port = str(urlsplit(service.url).port)
+    return {"HERMES_WEB_PORT": port, "HERMES_HOME": str(home), "HERMES_MASTER_KEYS": master.read_text(encoding="ascii")}
+
+
+async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_reads(
+    database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    keys = "select name, account_id, scopes, revoked_at is null from api_keys"
+    async with running(database_url, redis_url, answer_timeout_s=20.0) as service:
+        there = at(service, home)
+        first = await asyncio.to_thread(terminal.run, "one", "--user", "ada", **there)
+        secret = (home / "chat.key").read_text(encoding="ascii")
+        again = await asyncio.to_thread(terminal.run, "two", "--user", "ada", **there)
+        assert (rows(database_url, keys), (home / "chat.key").stat().st_mode & 0o777) == (
+            [("hermes chat", "terminal", ["messages"], True)],
+            0o600,
+        )
+        rows(database_url, "update api_keys set revoked_at = now() returning 1")
+        revoked = await asyncio.to_thread(terminal.run, "three", "--user", "ada", **there)
+        here = await asyncio.to_thread(terminal.run, "four", "--user", "ada", "--here", **there)
+        asked = list(service.thinker.asked)
+    assert [ended.code for ended in (first, again, revoked, here)] == [0, 0, 0, 0]
+    assert (asked, here.output) == (["one", "two", "three"], "You said four\n"), "only --here answers in the chat's own process"
+    assert (home / "chat.key").read_text(encoding="ascii") != secret, "a revoked key is replaced"
+    assert rows(database_url, "select distinct account_id, sender_id from user_channels") == [("terminal", "ada")]
+    assert rows(database_url, "select count(*) from conversations") == [(1,)], "it is one conversation, whichever process answers"
+
+
+async def test_another_hermes_at_our_port_is_not_talked_to(database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path) -> None:
+    (home := tmp_path / "home").mkdir()
+    (home / "chat.key").write_text("hk_of-another-hermes", encoding="ascii")
+    async with running(database_url, redis_url) as service:
+        elsewhere = {**at(service, home), "HERMES_DATABASE_URL": ""}  # its own embedded stores
+        done = await asyncio.to_thread(terminal.run, "hello", **elsewhere)
+        assert service.thinker.asked == []
+    assert (done.code, done.output) == (0, "You said hello\n")
 
 
 # --- with a Hermes elsewhere

@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from hermes.app import new_master_key
 from hermes.config import BackendKind, BackendSettings, CompletionsSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph
+from hermes.stores.seal import new_master_key
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say
 from tests.fakes.vendors import vendors

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.cli.fleet import canary_of as canary_through
 from hermes.config import load
 from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.backends import ScriptedBackend
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings
 from hermes.ports.backends import ModelRequest

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from yarl import URL
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.channels.media import AccountFiles

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.config import DatabaseSettings, MemorySettings, Secret, Settings
 from hermes.graph import MessageGraph
 from hermes.ports.backends import ModelRequest

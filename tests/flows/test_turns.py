@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.app import Adapters, Hermes, open_hermes
+from hermes.app.adapters import Adapters
+from hermes.app.root import Hermes, open_hermes
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.users import UserState

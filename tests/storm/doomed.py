@@ -17,7 +17,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes.app import Adapters, Hermes, open_hermes
+from hermes.app.adapters import Adapters
+from hermes.app.root import Hermes, open_hermes
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log
 from hermes.cli.service import open_listener
 from hermes.config import Settings

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import psycopg
 
-from hermes.app import open_hermes
+from hermes.app.root import open_hermes
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.config import load
 from hermes.ports.channels import ChannelAccount

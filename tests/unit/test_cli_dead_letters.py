@@ -14,7 +14,7 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.cli import build_app
 from hermes.config import load
 from hermes.ports.channels import SendOutcome

@@ -126,7 +126,7 @@ def test_a_database_that_is_not_there_is_one_line_and_code_1(run: Run) -> None:
         ("HERMES_REDIS_URL", "redis://:s3cret/ss@cache"),
     ],
 )
-@pytest.mark.parametrize("command", [("keys", "list"), ("doctor",)], ids=" ".join)
+@pytest.mark.parametrize("command", [("fleet", "list"), ("doctor",)], ids=" ".join)
 def test_what_is_no_address_is_one_line_without_its_password(run: Run, variable: str, value: str, command: tuple[str, ...]) -> None:
     result = run(*command, **{variable: value})
     assert result.exit_code in {1, 2}
@@ -141,12 +141,12 @@ def test_data_under_another_master_key_is_not_started_on(run: Run, database_url:
     with psycopg.connect(database_url) as connection:
         connection.execute("insert into users (id, state, referral_code) values (gen_random_uuid(), 'active', 'x')")
         connection.execute("insert into data_keys select id, 1, %s, '' from users", [name])
-    result = run("keys", "list", HERMES_MASTER_KEYS=ours)
+    result = run("fleet", "list", HERMES_MASTER_KEYS=ours)
     assert result.exit_code == 2
     assert f"sealed under master keys that are not set ({name})" in result.stderr
     findings = {finding["part"]: finding for finding in json.loads(run("doctor", "--json", HERMES_MASTER_KEYS=ours).stdout)}
     assert findings["sealed data"]["health"] == "bad"
-    assert run("keys", "list", HERMES_MASTER_KEYS=f"{ours},{other}").exit_code == 0
+    assert run("fleet", "list", HERMES_MASTER_KEYS=f"{ours},{other}").exit_code == 0
 
 
 def test_a_role_that_may_make_nothing_is_told_what_it_lacks(run: Run, empty_database_url: str) -> None:

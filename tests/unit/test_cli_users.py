@@ -13,7 +13,7 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hermes.app import Hermes, open_hermes
+from hermes.app.root import Hermes, open_hermes
 from hermes.cli import build_app
 from hermes.config import load
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, FactChange, FactOrigin, NewFact

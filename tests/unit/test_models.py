@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends
+from hermes.app.catalogue import catalogue_from, check_prices, missing_backends, prices_from, replaced_backends
+from hermes.app.models import BUILDERS, backends_from
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelSpec, Tier

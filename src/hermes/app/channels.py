@@ -6,17 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import psycopg
 import structlog
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.app.stores import running_database
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.channels.meta import GRAPH_API_VERSION
 from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profile_in, updates_in
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
-from hermes.config import DeliverySettings, Settings
+from hermes.config import DeliverySettings
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.outbox_delivery import SettlementWriter
 from hermes.delivery.platform_limits import MessageTemplate
@@ -41,7 +39,6 @@ RETRY_PAUSE_S = 5.0
 """The pause after a poll that failed."""
 REFRESH_S = 2.0
 SETUP_TIMEOUT_S = 15.0
-NAMES_TIMEOUT_S = 2
 
 
 class BadAccount(ValueError):
@@ -96,18 +93,6 @@ def channel_from(account: ChannelAccount) -> Channel:
     except ValueError as error:
         raise BadAccount(f"{account.platform} account {account.account}: {error}") from None
     raise BadAccount(f"{account.platform} has no accounts")
-
-
-def stored_account_names(settings: Settings) -> list[str]:
-    """Return the names of the channel accounts, for a shell that completes one. Starts no store: without a running one there are none."""
-    url = running_database(settings)
-    if url is None:
-        return []
-    try:
-        with psycopg.connect(url, connect_timeout=NAMES_TIMEOUT_S) as connection:
-            return [name for (name,) in connection.execute("select distinct account_id from channel_accounts order by account_id")]
-    except psycopg.Error:
-        return []
 
 
 def optional_field(about: Mapping[str, str], name: str) -> dict[str, str]:

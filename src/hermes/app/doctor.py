@@ -17,9 +17,11 @@ from pathlib import Path
 import psycopg
 from redis.exceptions import RedisError
 
-from hermes.app.models import backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
+from hermes.app.catalogue import catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
+from hermes.app.home import MASTER_KEY_FILE, home_of, master_keys
+from hermes.app.models import backends_from
 from hermes.app.packs import migration_folders, packs_from
-from hermes.app.stores import MASTER_KEY_FILE, home_of, master_keys, open_stores, redis_client
+from hermes.app.stores import open_stores, redis_client
 from hermes.backends import HttpClient
 from hermes.config import Environment, PackSettings, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.app.models import backends_from, backends_of, catalogue_from, check_prices, prices_from
+from hermes.app.catalogue import backends_of, catalogue_from, check_prices, prices_from
+from hermes.app.models import backends_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
 from hermes.gateway.catalogue import ModelCatalogue

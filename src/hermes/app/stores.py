@@ -1,4 +1,4 @@
-"""Open the stores of the settings: Hermes' home on this machine, the master keys, PostgreSQL and Redis, embedded or at an address.
+"""Open the stores of the settings: PostgreSQL and Redis, embedded or at an address, with the schema up to date and the keyring of the data.
 
 async with open_session_source(settings) as source:  # for an export: needs neither models nor workers, and may run beside a Hermes
     for session_id in await source.find(SessionQuery(account="bali")):
@@ -8,38 +8,33 @@ async with open_session_source(settings) as source:  # for an export: needs neit
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-import psycopg
 from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hermes.app.home import check_database_address, home_of, master_keys, start_embedded_stores
 from hermes.app.packs import migration_folders, packs_from
-from hermes.config import Environment, Settings, platform_home
+from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.errors import DataDamaged, StartRefused
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Graphs, SessionQuery, Sessions
 from hermes.stores import embedded
-from hermes.stores.embedded.home import home_at
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError, new_master_key
+from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import ExportSession, check_session
-
-MASTER_KEY_FILE = "master.key"
 
 
 @asynccontextmanager
@@ -99,27 +94,9 @@ async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.
         await asyncio.shield(asyncio.to_thread(lease.release))
 
 
-async def start_embedded_stores(home: Path) -> embedded.ServerLease:
-    """Start the embedded stores. A task that is cancelled meanwhile waits for the start and releases the lease: a lease that is never
-    released keeps the stores running."""
-    starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(embedded.EmbeddedError):
-            (await starting).release()
-        raise
-    except embedded.EmbeddedError as error:
-        raise StartRefused(str(error)) from error
-
-
 def check_addresses(settings: Settings) -> None:
     """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
-    if settings.database_url is not None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
-        except psycopg.Error:
-            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
+    check_database_address(settings)
     if settings.redis_url is not None:
         try:
             parse_url(settings.redis_url.reveal())
@@ -137,55 +114,6 @@ def redis_client(url: str, settings: Settings) -> Redis:
         max_connections=settings.redis.pool_max,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-def running_database(settings: Settings) -> str | None:
-    """Return the address of the database without starting it; None if it is embedded and does not run."""
-    if settings.database_url is not None:
-        return settings.database_url.reveal()
-    home = home_of(settings)
-    return None if embedded.status(home).postgres is None else home_at(home).addresses.database_url
-
-
-# --- the home and its master key
-
-
-def home_of(settings: Settings) -> Path:
-    """Return the folder in which Hermes keeps its files on this machine."""
-    return settings.home or platform_home(os.environ)
-
-
-def master_keys(settings: Settings, home: Path) -> list[str]:
-    """Return the master keys as texts. In development Hermes makes one in its home, readable for its owner only. Raises StartRefused in
-    production without a key, and if the home cannot be written."""
-    if settings.master_keys:
-        return [key.reveal() for key in settings.master_keys]
-    if settings.environment is not Environment.DEVELOPMENT:
-        raise StartRefused("there is no master key: make one with `hermes keys new-master`, keep it safe, and set HERMES_MASTER_KEYS")
-    file = home / MASTER_KEY_FILE
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not file.exists():
-            make_key_file(file)
-        return [file.read_text(encoding="ascii")]
-    except OSError as error:
-        raise StartRefused(f"cannot keep a master key in {home} ({error.strerror}); choose another folder with HERMES_HOME") from error
-
-
-def make_key_file(file: Path) -> None:
-    """Write a new key, whole or not at all, and only if there is none: if several processes start together, the first key counts."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # readable for its owner only
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as draft:
-            draft.write(new_master_key())
-            draft.flush()
-            os.fsync(draft.fileno())
-        try:
-            file.hardlink_to(name)
-        except FileExistsError:
-            return
-    finally:
-        Path(name).unlink()
 
 
 # --- the sessions of a store, for an export

@@ -31,6 +31,7 @@ from hermes.backends.vendor_answers import (
     usage_fields,
 )
 from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.gateway.catalogue import UNLISTED_CLAUDE
 from hermes.http_client import HttpClient
 from hermes.ports.backends import (
     BackendError,
@@ -44,8 +45,6 @@ from hermes.ports.backends import (
     ToolCallDelta,
 )
 
-DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
-"""The capabilities of a Claude model that is not in the caller's table."""
 API_VERSION = "2023-06-01"
 """The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all models."""
 
@@ -68,7 +67,7 @@ class AnthropicBackend(HttpBackend):
         """`models` says what each model can do; `needs` are the models that a health check must find."""
         base_url = base_url.rstrip("/").removesuffix("/v1")
         super().__init__(
-            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=DEFAULT_CAPABILITIES, needs=needs
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=UNLISTED_CLAUDE, needs=needs
         )
         self._caches_prompts, self._betas = caches_prompts, ",".join(betas)
 

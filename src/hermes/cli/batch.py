@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hermes.app.batch_model import refuse_unusable_model
-from hermes.app.models import models_of, tiers_of
+from hermes.app.catalogue import models_of, tiers_of
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
 from hermes.cli.batch_output import say_changes, say_end, show_plan, summarise_run
 from hermes.cli.batch_recipe import RecipeFile, read_recipe

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from hermes.app.models import models_of, prices_from
+from hermes.app.catalogue import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED
 from hermes.cli.output import complain, count_phrase, output_console
 from hermes.config import Settings

@@ -9,17 +9,16 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from hermes.app import Hermes
-from hermes.app.channels import BadAccount, SetupRefused, TelegramPollers, channel_from, connect_telegram
-from hermes.cli.commands import app
+from hermes.app.tables import Tables
+from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
-from hermes.cli.runtime import complete_accounts, in_transaction, run, run_until_signal, with_hermes
+from hermes.cli.runtime import complete_accounts, read_tables, run, run_until_signal, with_hermes
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import SentMessage
@@ -27,6 +26,9 @@ from hermes.ports.runtime import Transaction
 from hermes.tasks import end_tasks
 from hermes.terminal import one_line
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
 
 channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove.")
 add = typer.Typer(no_args_is_help=True, help="Add an account: telegram, whatsapp, instagram.")
@@ -72,9 +74,10 @@ def telegram(
 
     async def connect(hermes: Hermes) -> None:
         address = None if url is None else f"{url.rstrip('/')}/webhooks/telegram/{name}"
+        channels = lazy_parts().load_app("channels")
         try:
-            profile = await connect_telegram(account, hermes.post, url=address)
-        except SetupRefused as error:
+            profile = await channels.connect_telegram(account, hermes.post, url=address)
+        except channels.SetupRefused as error:
             fail(str(error))
         await save_account(
             hermes, make_account(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None)
@@ -165,10 +168,10 @@ def instagram(
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the accounts. Tokens and secrets are not shown."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> Sequence[ChannelAccount]:
-        return await hermes.adapters.channel_accounts.list(tx)
+    async def read(tables: Tables, tx: Transaction) -> Sequence[ChannelAccount]:
+        return await tables.channel_accounts.list(tx)
 
-    found = run(in_transaction(config, read))
+    found = run(read_tables(config, read))
     if is_json:
         print_json([account_json(account) for account in found])
         return
@@ -193,10 +196,10 @@ def show_sent(
 ) -> None:
     """Show the last messages to all platforms without their text, and their status: waiting, sent, delivered, read, failed."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> Sequence[SentMessage]:
-        return await hermes.adapters.outbox.tracking.newest(tx, account=name, limit=limit)
+    async def read(tables: Tables, tx: Transaction) -> Sequence[SentMessage]:
+        return await tables.outbox.tracking.newest(tx, account=name, limit=limit)
 
-    found = run(in_transaction(config, read))
+    found = run(read_tables(config, read))
     if is_json:
         print_json([sent_json(each) for each in found])
         return
@@ -231,10 +234,10 @@ def remove(
 ) -> None:
     """Remove an account and its secrets. Its conversations stay."""
 
-    async def delete(hermes: Hermes, tx: Transaction) -> bool:
-        return await hermes.adapters.channel_accounts.remove(tx, platform, name)
+    async def delete(tables: Tables, tx: Transaction) -> bool:
+        return await tables.channel_accounts.remove(tx, platform, name)
 
-    if not run(in_transaction(config, delete)):
+    if not run(read_tables(config, delete)):
         fail(f"there is no {platform} account {name}; hermes channels list shows them")
     print_result({"platform": platform, "account": name}, f"{platform} {name} is removed.", is_json=is_json)
 
@@ -249,9 +252,10 @@ def make_account(name: str, platform: Platform, about: dict[str, str], *, is_ope
     account = ChannelAccount(
         platform=platform, account=name, about={**about, **({"is_open": "yes"} if is_open else {})}, is_polled=is_polled
     )
+    channels = lazy_parts().load_app("channels")
     try:
-        channel_from(account)
-    except BadAccount as error:
+        channels.channel_from(account)
+    except channels.BadAccount as error:
         fail(str(error))
     return account
 
@@ -336,7 +340,8 @@ async def poll_while_waiting(hermes: Hermes, account: ChannelAccount) -> AsyncIt
         yield
         return
     await hermes.account_channels.refresh()
-    task = asyncio.create_task(TelegramPollers(hermes.account_channels, hermes.post, hermes.inbound).run(), name="polling")
+    pollers = lazy_parts().load_app("channels").TelegramPollers(hermes.account_channels, hermes.post, hermes.inbound)
+    task = asyncio.create_task(pollers.run(), name="polling")
     try:
         yield
     finally:

@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 import unicodedata
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
@@ -28,16 +28,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hermes.app import StartRefused
-from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, open_remote_hermes
-from hermes.cli.commands import app
+from hermes.cli.chat_clients import ChatError, HermesClient, open_remote_hermes, open_running_hermes
+from hermes.cli.commands import LazyParts, app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
 from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
 from hermes.config import LogLevel, Settings
-from hermes.ports.errors import NotFound, PortError
-from hermes.turn import AgentResponse
-from hermes.web.answers import response_json
+from hermes.ports.errors import NotFound, PortError, StartRefused
+from hermes.turn import AgentResponse, response_json
 
 T = TypeVar("T")
 
@@ -64,18 +62,19 @@ def chat(
     ] = None,
     is_new: Annotated[bool, typer.Option("--new", help="Begin a new conversation instead of continuing yours.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print each answer as a JSON object, on one line.")] = False,
-    url: Annotated[str | None, typer.Option(help="Talk to the Hermes at this address, instead of one in this process.")] = None,
+    url: Annotated[str | None, typer.Option(help="Talk to the Hermes at this address.", show_default=False)] = None,
     key: Annotated[str | None, typer.Option(help="The API key for --url, hk_…", show_default=False)] = None,
+    is_here: Annotated[bool, typer.Option("--here", help="Answer in this process, although a Hermes runs.")] = False,
     config: Config = None,
 ) -> None:
     """Chat in the terminal. Hermes answers piped input line by line:  echo "hello" | hermes chat
 
-    Without --url a Hermes in this process answers only you. It uses the stores of `hermes up`, so your conversation and your memory are
-    there the next time."""
+    If a Hermes of these settings runs on this machine, it answers. Else one in this process answers only you. It uses the stores of
+    `hermes up`, so your conversation and your memory are there the next time."""
     name = check_name(user if user is not None else login_name())
     if question is not None:
         check_text(question)
-    opening = choose_client(context, config, url, key, name)
+    opening = choose_client(context, config, url, key, name, is_here=is_here)
     is_watched = question is None and not is_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
     console = Console(stderr=not is_watched)
     with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
@@ -206,12 +205,14 @@ def provenance_table(why: Mapping[str, Any]) -> Table:
 
 
 def choose_client(
-    context: typer.Context, config: Path | None, url: str | None, key: str | None, name: str
+    context: typer.Context, config: Path | None, url: str | None, key: str | None, name: str, *, is_here: bool
 ) -> AbstractAsyncContextManager[HermesClient]:
-    """Return the client for the options: a Hermes in this process, or the one at --url."""
+    """Return the client for the options: the Hermes at --url, the one that runs on this machine, or one in this process."""
     if url is None and key is None:
-        settings = quiet_settings(config)
-        return open_local_hermes(settings, name, tools_opener(context, settings))
+        settings = chat_settings(config)
+        return open_local_hermes(context, settings, name) if is_here else open_nearest_hermes(context, settings, name)
+    if is_here:
+        fail("--here and --url exclude each other; give one of them")
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)
@@ -222,7 +223,24 @@ def choose_client(
     return open_remote_hermes(url.rstrip("/"), key, name)
 
 
-def quiet_settings(config: Path | None) -> Settings:
+@asynccontextmanager
+async def open_nearest_hermes(context: typer.Context, settings: Settings, name: str) -> AsyncIterator[HermesClient]:
+    """Open a client for the Hermes that runs on this machine; if none does, open one in this process."""
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(open_running_hermes(settings, name))
+        yield running if running is not None else await stack.enter_async_context(open_local_hermes(context, settings, name))
+
+
+def open_local_hermes(context: typer.Context, settings: Settings, name: str) -> AbstractAsyncContextManager[HermesClient]:
+    """Open a Hermes in this process. To load it takes a second or two."""
+    parts: LazyParts = context.obj
+    opened: AbstractAsyncContextManager[HermesClient] = parts.load_local_chat().open_local_hermes(
+        settings, name, tools_opener(context, settings)
+    )
+    return opened
+
+
+def chat_settings(config: Path | None) -> Settings:
     """Return the settings with a short wait at the end. The log shows only errors, so that it does not disturb the chat."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.ERROR)))

@@ -1,39 +1,33 @@
-"""Clients for a chat in the terminal: for a Hermes in this process, and for one that answers HTTP."""
+"""A chat in the terminal talks to a Hermes: to one that answers HTTP, here; to one in this process, in local_chat.py."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import aiohttp
-import structlog
 
-from hermes.app import Hermes, open_hermes
-from hermes.app.router import OpenTools
+from hermes.app.home import home_of
+from hermes.app.tables import open_tables
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
-from hermes.ports.errors import ClaimLost, PortError, StoreUnavailable
-from hermes.ports.inbox import AcceptedMessage, Claim
-from hermes.ports.runtime import Transaction
-from hermes.ports.users import UserState
-from hermes.router.intake import Intake
-from hermes.router.turns import TurnRunner
-from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
-from hermes.web.answers import TurnAnswers, response_json
-
-log = structlog.get_logger()
+from hermes.ports.errors import PortError
+from hermes.turn import AgentResponse, response_json
 
 TERMINAL_ACCOUNT = "terminal"
 """The account of all terminal chats. A terminal user is not linked to a user of any other account."""
 ANSWER_TIMEOUT_S = 600.0
 POLL_S = 1.0
+PROBE_TIMEOUT_S = 2.0
+CHAT_KEY_FILE = "chat.key"
+"""In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
 
 
 class ChatError(Exception):
@@ -60,198 +54,15 @@ class HermesClient(Protocol):
         ...
 
 
-# --- a Hermes in this process
-
-
 @dataclass(slots=True)
-class LocalHermes:
-    """The Hermes of this process. It answers only the messages of this chat; workers answer all others."""
-
-    hermes: Hermes
-    answers: TurnAnswers
-    driving: LocalTurns
-    name: str
-    seen: int = 0
-    """The id of the last proactive message that was shown."""
-
-    async def ask(self, text: str, channel: str) -> AgentResponse:
-        event = MessageEvent(platform=Platform.REST, sender_id=self.name, text=text)
-        envelope = Envelope(event=event, account=TERMINAL_ACCOUNT, channel_id=channel, event_key=str(uuid4()))
-        try:
-            receipt = await self.driving.intake.accept(envelope, newcomer=UserState.ACTIVE)
-            self.driving.start(receipt)
-            response = await self.answers.wait(receipt.turn_id, ANSWER_TIMEOUT_S)
-        except PortError as error:
-            raise ChatError(str(error)) from None
-        return response or raise_no_answer()
-
-    async def why(self, response: AgentResponse) -> Mapping[str, Any]:
-        try:
-            async with self.hermes.database.begin() as tx:
-                answer = await self.hermes.adapters.outbox.answer(tx, response.turn_id)
-        except PortError as error:
-            raise ChatError(str(error)) from None
-        return dict(answer.meta) if answer else {}
-
-    async def news(self, channel: str) -> Sequence[str]:
-        try:
-            async with self.hermes.database.begin() as tx:
-                found = await self.hermes.adapters.outbox.proactive_messages(tx, TERMINAL_ACCOUNT, Platform.REST, channel, after=self.seen)
-        except PortError:
-            return ()  # the next call returns them
-        self.seen = max([self.seen, *(each.id for each in found)])
-        return [each.text for each in found]
-
-
-@asynccontextmanager
-async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
-    """Open a Hermes in this process as long as the block lasts."""
-    async with open_hermes(settings, open_tools=open_tools) as hermes:
-        parts = hermes.adapters
-        answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
-        driving = LocalTurns(hermes)
-        try:
-            yield LocalHermes(hermes, answers, driving, name)
-        finally:
-            await driving.drain(settings.work.drain_s)
-
-
-# --- the turns of this process
-#
-# No job is queued for them: a worker on the same stores may have other settings and other paid models. An unfinished turn is not lost: the
-# next worker's sweep finds a message without a job, and learning that did not end in time is queued for a worker.
-
-
-RETRY_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Pauses between the tries of a turn; the last pause repeats. The turn counts its tries itself and ends with an apology."""
-MAX_MEMORY_TRIES = 3
-
-
-@dataclass(slots=True)
-class LocalTurns:
-    """The running turns of this process: one at a time in each conversation, in the order of their messages."""
-
-    hermes: Hermes
-    turns: dict[UUID, asyncio.Task[None]] = field(default_factory=dict)
-    """The last turn of each conversation; it waits for the turn before it."""
-    learning: asyncio.Task[None] | None = None
-    """Learns from the newest finished turn, after the learning from all turns before it."""
-    unlearnt: dict[UUID, UUID] = field(default_factory=dict)
-    """Answered turns from whose message Hermes has not learnt yet, each with its user."""
-    preparing: asyncio.Task[None] | None = None
-
-    @property
-    def intake(self) -> Intake:
-        """The intake, without queueing messages for a worker."""
-        return replace(self.hermes.intake, work=NoDeferredWork())
-
-    def start(self, receipt: AcceptedMessage) -> None:
-        """Run a turn after the earlier turns of its conversation. It goes on when the caller stops waiting for the answer."""
-        before = self.turns.get(receipt.conversation_id)
-        self.turns[receipt.conversation_id] = asyncio.create_task(self._drive(receipt.turn_id, before))
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` for running turns and learning. Then cancel them: a worker takes over."""
-        until = time.monotonic() + timeout_s
-        await end_tasks_by(until, [*self.turns.values(), self.preparing])
-        await end_tasks_by(until, [self.learning])
-        if self.unlearnt:
-            with suppress(StoreUnavailable):
-                async with self.hermes.database.begin() as tx:
-                    for turn_id, user_id in self.unlearnt.items():
-                        await self.hermes.work.defer_memory(tx, turn_id, user_id)
-
-    async def _drive(self, turn_id: UUID, before: asyncio.Task[None] | None) -> None:
-        await wait_for_task(before)
-        if self.preparing is None:
-            # A worker loads the same before its first message.
-            self.preparing = asyncio.create_task(self.hermes.prepare())
-        await wait_for_task(self.preparing)
-        turns = self._own_turns()
-        await retry_until_done(lambda: turns.run(turn_id), "turn", turn_id)
-        if turn_id in self.unlearnt:
-            self.learning = asyncio.create_task(self._learn(turn_id, self.learning))
-
-    async def _learn(self, turn_id: UUID, before: asyncio.Task[None] | None) -> None:
-        await wait_for_task(before)
-        await retry_until_done(lambda: self.hermes.memory(turn_id), "memory", turn_id, max_tries=MAX_MEMORY_TRIES)
-        del self.unlearnt[turn_id]
-
-    def _own_turns(self) -> TurnRunner:
-        """Return the turn runner of a worker, but learning happens in this process."""
-
-        async def learn(_: Transaction, claim: Claim) -> None:
-            self.unlearnt[claim.turn_id] = claim.user_id
-
-        turns = self.hermes.turns
-        return replace(turns, services=replace(turns.services, learn=learn))
-
-
-class NoDeferredWork:
-    """The port JobQueue for messages that this process answers itself: it queues nothing."""
-
-    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
-        pass
-
-    async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
-        pass
-
-    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
-        pass
-
-    async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
-        pass
-
-
-async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, max_tries: int | None = None) -> None:
-    """Call `work` until it succeeds, or `max_tries` times."""
-    tries = 0
-    while max_tries is None or tries < max_tries:
-        try:
-            await work()
-        except ClaimLost:
-            return  # a worker has taken the turn over and answers it
-        except Exception as error:  # noqa: BLE001  # the worker loop: the error is logged once, and the work is tried again
-            log.warning("job_failed", task=name, id=str(turn_id), tries=tries + 1, error=type(error).__name__)
-        else:
-            return
-        stop_if_cancelled()
-        await asyncio.sleep(RETRY_WAITS_S[min(tries, len(RETRY_WAITS_S) - 1)])
-        tries += 1
-
-
-async def wait_for_task(task: asyncio.Task[None] | None) -> None:
-    """Wait until a task has ended, with or without an error.
-
-    If the caller is cancelled, the task is cancelled too: callers keep only the last task of a chain."""
-    if task is None:
-        return
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        await end_tasks(task)
-        raise
-
-
-async def end_tasks_by(until: float, tasks: list[asyncio.Task[None] | None]) -> None:
-    """Wait for tasks until a moment of the monotonic clock; then cancel those that still run."""
-    running = [task for task in tasks if task is not None]
-    if not running:
-        return
-    _, late = await asyncio.wait(running, timeout=max(0.0, until - time.monotonic()))
-    await end_tasks(*late)
-
-
-# --- a Hermes elsewhere
-
-
-@dataclass(frozen=True, slots=True)
 class RemoteHermes:
     """A Hermes that answers HTTP."""
 
     session: aiohttp.ClientSession
     url: str
     name: str
+    seen: int = 0
+    """The id of the last proactive message that was shown."""
 
     async def ask(self, text: str, channel: str) -> AgentResponse:
         body = {"text": text, "user": self.name, "channel": channel}
@@ -269,8 +80,24 @@ class RemoteHermes:
         values = response_json(response)
         return {**values, "llm_backend": response.backend, "llm_cache_hit": response.cache_hit}
 
-    async def news(self, channel: str) -> Sequence[str]:  # noqa: ARG002  # the protocol's signature; this client does not ask for them over HTTP
-        return ()
+    async def news(self, channel: str) -> Sequence[str]:
+        asked = {"user": self.name, "channel": channel, "after": str(self.seen)}
+        try:
+            async with self.session.get(f"{self.url}/v1/news", params=asked, allow_redirects=False) as response:
+                found = (await response.json(content_type=None)).get("news", ()) if response.status == 200 else ()
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return ()  # the next call returns them
+        self.seen = max([self.seen, *(each["id"] for each in found)])
+        return [each["text"] for each in found]
+
+    async def is_welcome(self) -> bool:
+        """Whether the server is there, and takes our key: another Hermes may answer at this address."""
+        limit = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+        try:
+            async with self.session.get(f"{self.url}/v1/news", allow_redirects=False, timeout=limit) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
 
     async def _request(self, method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
         try:
@@ -298,3 +125,63 @@ async def open_remote_hermes(url: str, key: str, name: str) -> AsyncIterator[Rem
 
 def raise_no_answer() -> NoReturn:
     raise ChatError(f"there is no answer after {ANSWER_TIMEOUT_S:.0f} s; it will come into the conversation")
+
+
+# --- the Hermes that runs on this machine
+
+
+@asynccontextmanager
+async def open_running_hermes(settings: Settings, name: str) -> AsyncIterator[RemoteHermes | None]:
+    """Open a client for the Hermes that `hermes up` or `hermes serve` runs with these settings; None if none answers.
+
+    The first time it makes an API key of its own, which only the owner of the home can read."""
+    web = settings.web
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(web.host, web.host)  # noqa: S104  # these mean every address of this machine
+    url = f"http://[{host}]:{web.port}" if ":" in host else f"http://{host}:{web.port}"
+    file = home_of(settings) / CHAT_KEY_FILE
+    async with AsyncExitStack() as stack:
+        found = None
+        if await is_listening(host, web.port):
+            for is_new in (False, True):
+                key = await make_chat_key(settings, file) if is_new else read_chat_key(file)
+                client = await stack.enter_async_context(open_remote_hermes(url, key, name)) if key else None
+                if client is not None and await client.is_welcome():
+                    found = client
+                    break
+        yield found
+
+
+async def is_listening(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def read_chat_key(file: Path) -> str | None:
+    """The key that an earlier chat made."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError):
+        return None
+
+
+async def make_chat_key(settings: Settings, file: Path) -> str | None:
+    """Make a key in the store of the settings, and keep it for the next chat. None if the store cannot be used: then the server at the port
+    of the settings is not ours."""
+    try:
+        async with open_tables(settings) as tables, tables.database.begin() as tx:
+            _, secret = await tables.api_keys.create(tx, "hermes chat", TERMINAL_ACCOUNT, scopes=("messages",))
+        keep_secret(file, secret)
+    except (PortError, OSError):
+        return None
+    return secret
+
+
+def keep_secret(file: Path, secret: str) -> None:
+    """Write a secret to a file that only its owner can read."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as kept:
+        kept.write(secret)

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 from rich.markup import escape
 
 from hermes.cli.commands import LazyParts, app, new_app
 from hermes.cli.output import complain, fail, missing_package
-from hermes.packs import SHIPPED_PACKS
-from hermes.trajectories.engines import ChunkEngine
-from hermes.trajectories.source import ExportSource
+
+if TYPE_CHECKING:
+    from hermes.trajectories.engines import ChunkEngine
+    from hermes.trajectories.source import ExportSource
 
 
 class CommandModule(NamedTuple):
@@ -34,7 +35,7 @@ class CommandModule(NamedTuple):
 
 COMMAND_MODULES = (
     CommandModule(
-        "hermes.cli.commands",
+        "hermes.cli.graph",
         "cli",
         {
             "demo": "Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, a drawing of the graph.",
@@ -98,14 +99,16 @@ COMMAND_MODULES = (
         {"dead-letters": "Messages that could not be delivered: list, show, requeue, drop."},
     ),
 )
+APP = "hermes.app"
+"""`root` is the whole Hermes, which commands that only need rows never load; `mcp_tools` are the MCP servers, which few operators have."""
+LOCAL_CHAT = "hermes.cli.local_chat"
+"""A Hermes in this process, for `hermes chat` where none runs."""
 STORED_SESSIONS = "hermes.cli.stored_sessions"
 """Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
-MCP_TOOLS = "hermes.app.mcp_tools"
-"""The MCP servers of the settings: few operators have one."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
 """Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
-PACKS, PACK_COMMANDS = "hermes.cli.packs", "hermes.cli.pack_commands"
-"""Which commands the packs of the settings bring, and those commands."""
+PACK_LIST, PACKS, PACK_COMMANDS = "hermes.packs", "hermes.cli.packs", "hermes.cli.pack_commands"
+"""The packs that come with Hermes, which commands the packs of the settings bring, and those commands."""
 EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
 """A package of each extra. If it is not installed, `hermes --help` says that the command needs the extra."""
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -115,7 +118,13 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     """Return the command line with the command that these arguments name; without arguments (None), with all commands.
 
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
-    parts = LazyParts(open_stored_sessions, lambda: importlib.import_module(MCP_TOOLS), load_compress_service, new_daft_engine)
+    parts = LazyParts(
+        lambda name: importlib.import_module(f"{APP}.{name}"),
+        lambda: importlib.import_module(LOCAL_CHAT),
+        open_stored_sessions,
+        load_compress_service,
+        new_daft_engine,
+    )
     app.info.context_settings = {"obj": parts}
     typed = next((word for word in arguments or () if not word.startswith("-")), None)
     chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
@@ -144,7 +153,7 @@ def read_pack_commands(typed: str | None, arguments: Sequence[str], missing: Map
     """Return the commands of the packs that are on, each with its line; none without the extra `serve`, as its own commands say.
 
     Also return why the typed command cannot run, if it is, or may be, a command of a pack: wrong settings hide which packs are on."""
-    pack = next((name for name, shipped in SHIPPED_PACKS.items() if typed in shipped.commands), None)
+    pack = next((name for name, shipped in importlib.import_module(PACK_LIST).SHIPPED_PACKS.items() if typed in shipped.commands), None)
     if "serve" in missing:
         return {}, [advise_serve(typed, missing["serve"])] if pack is not None else []
     lines, faults = importlib.import_module(PACKS).describe_pack_commands(arguments)

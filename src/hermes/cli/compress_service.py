@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes.app.batch_model import open_model, refuse_unusable_model
-from hermes.app.models import models_of, prices_from
+from hermes.app.catalogue import models_of, prices_from
 from hermes.cli.compress_paths import StoredQuery
 from hermes.cli.output import complain, fail
 from hermes.cli.runtime import complete_setting, run, settings_from, start_log

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hermes.app import Hermes
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
-from hermes.cli.runtime import complete_accounts, in_transaction, run
-from hermes.gateway.fleet import require_known
+from hermes.cli.runtime import complete_accounts, in_transaction, read_tables, run
 from hermes.ports.channels import SendOutcome
-from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.errors import NotFound, UserErased, require_known
 from hermes.ports.outbox import DeadLetter, DeadLetterQuery, DeliveryStatus
 from hermes.ports.runtime import Transaction
 from hermes.terminal import one_line
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
 
 dead_letters = typer.Typer(
     no_args_is_help=True,
@@ -73,11 +75,11 @@ def list_(
 ) -> None:
     """List the dead letters, the newest first, with the reasons. The text is not shown; `show` prints it."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[DeadLetter], int]:
-        found = await hermes.adapters.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
-        return found, (await hermes.adapters.outbox.lengths(tx)).dead_letters
+    async def read(tables: Tables, tx: Transaction) -> tuple[Sequence[DeadLetter], int]:
+        found = await tables.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
+        return found, (await tables.outbox.lengths(tx)).dead_letters
 
-    found, total = run(in_transaction(config, read))
+    found, total = run(read_tables(config, read))
     if is_json:
         print_json([_letter_json(letter) for letter in found])
         return
@@ -115,17 +117,17 @@ def show(
     """Show one dead letter: its text, its recipient, the tries, and the status of the other parts of the answer."""
     [number] = parse_ids([letter_id])
 
-    async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
-        letters = hermes.adapters.outbox.dead_letters
+    async def read(tables: Tables, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
+        letters = tables.outbox.dead_letters
         found = await letters.list(tx, DeadLetterQuery(ids=[number]))
         refuse_unknown_ids([number], found)
         try:
             text: str | None = await letters.text(tx, number)
         except UserErased:
             text = None
-        return found[0], text, await hermes.adapters.outbox.tracking.statuses(tx, found[0].turn_id)
+        return found[0], text, await tables.outbox.tracking.statuses(tx, found[0].turn_id)
 
-    letter, text, statuses = run(in_transaction(config, read))
+    letter, text, statuses = run(read_tables(config, read))
     if is_json:
         print_json({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in statuses]})
         return
@@ -195,14 +197,14 @@ def drop(
     """Delete dead letters for good, for instance: hermes dead-letters drop 17 18. After a week Hermes deletes them itself."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
-    async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
-        dropped = await hermes.adapters.outbox.dead_letters.drop(tx, chosen)
+    async def away(tables: Tables, tx: Transaction) -> Sequence[DeadLetter]:
+        dropped = await tables.outbox.dead_letters.drop(tx, chosen)
         refuse_unknown_ids(chosen.ids or (), dropped)
         if is_all and not is_sure and dropped:
             raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
         return dropped
 
-    dropped = run(in_transaction(config, away))
+    dropped = run(read_tables(config, away))
     print_result([_letter_json(letter) for letter in dropped], f"{count_phrase(len(dropped), 'dead letter')} dropped.", is_json=is_json)
 
 

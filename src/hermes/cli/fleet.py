@@ -7,23 +7,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from hermes.app import Hermes
-from hermes.app.models import models_of
+from hermes.app.catalogue import models_of
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table
-from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes
-from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
+from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes, with_tables
+from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
+from hermes.ports.errors import require_known
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import Agent, FleetEvent, Tone, UserState
 from hermes.terminal import one_line
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
 
 OWN_CHAIN = "tier"
 """Typed instead of an adapter: the agent uses the chain of its tier."""
@@ -129,13 +133,13 @@ def events(
 ) -> None:
     """Show the swaps, the newest first: done, refused or taken back, when, by which operator, and why."""
 
-    async def read(hermes: Hermes) -> Sequence[FleetEvent]:
-        async with hermes.database.begin() as tx:
+    async def read(tables: Tables) -> Sequence[FleetEvent]:
+        async with tables.database.begin() as tx:
             if name is not None:
-                require_known(name, [agent.name for agent in await hermes.adapters.agents.list(tx)], "agent")
-            return await hermes.adapters.agents.events(tx, name, limit=limit)
+                require_known(name, [agent.name for agent in await tables.agents.list(tx)], "agent")
+            return await tables.agents.events(tx, name, limit=limit)
 
-    found = run(with_hermes(config, read))
+    found = run(with_tables(config, read))
     if is_json:
         print_json([_event_json(event) for event in found])
         return

@@ -10,11 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from hermes.app import Hermes, new_master_key
+from hermes.app.catalogue import tiers_of
+from hermes.app.home import new_master_key
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
-from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
+from hermes.cli.runtime import complete_tiers, read_tables, run, with_tables
+from hermes.ports.errors import require_known
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import KEY_SCOPES, ApiKey
 
@@ -61,13 +64,13 @@ def create(
         if one not in KEY_SCOPES:
             fail(f"there is no scope {one!r}; expected {', '.join(KEY_SCOPES)}")
 
-    async def make(hermes: Hermes, tx: Transaction) -> tuple[ApiKey, str]:
+    async def make(tables: Tables, tx: Transaction) -> tuple[ApiKey, str]:
         if tier is not None:
-            hermes.gateway.catalogue.tier(tier)
+            require_known(tier, tiers_of(tables.settings), "tier")
         limits = {"scopes": scope or None, "channels": channel or None}
-        return await hermes.adapters.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
+        return await tables.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
 
-    key, secret = run(in_transaction(config, make))
+    key, secret = run(read_tables(config, make))
     if is_json:
         print_json({**_key_json(key), "secret": secret})
         return
@@ -79,10 +82,10 @@ def create(
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the API keys, the newest first. The secrets are not shown: Hermes does not have them."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> Sequence[ApiKey]:
-        return await hermes.adapters.api_keys.list(tx)
+    async def read(tables: Tables, tx: Transaction) -> Sequence[ApiKey]:
+        return await tables.api_keys.list(tx)
 
-    found = run(in_transaction(config, read))
+    found = run(read_tables(config, read))
     if is_json:
         print_json([_key_json(key) for key in found])
         return
@@ -119,10 +122,10 @@ def revoke(
 ) -> None:
     """Revoke an API key. Running servers notice within a few seconds."""
 
-    async def end(hermes: Hermes, tx: Transaction) -> ApiKey:
-        return await hermes.adapters.api_keys.revoke(tx, wanted)
+    async def end(tables: Tables, tx: Transaction) -> ApiKey:
+        return await tables.api_keys.revoke(tx, wanted)
 
-    key = run(in_transaction(config, end))
+    key = run(read_tables(config, end))
     print_result(_key_json(key), f"{key.name} ({key.prefix}…) is revoked.", is_json=is_json)
 
 
@@ -139,17 +142,17 @@ def rewrap(*, is_json: Json = False, config: Config = None) -> None:
     Before, give both keys to every process: first OLD,NEW, and when all have them, NEW,OLD. Stored messages do not change. You may
     interrupt and repeat this command."""
 
-    async def wrap(hermes: Hermes) -> int:
+    async def wrap(tables: Tables) -> int:
         total = 0
         while True:
-            async with hermes.database.begin() as tx:
-                some = await hermes.keyring.rewrap(tx)
+            async with tables.database.begin() as tx:
+                some = await tables.keyring.rewrap(tx)
             if not some:
                 return total
             total += some
             typer.echo(f"\r{total} data keys", nl=False, err=True)
 
-    total = run(with_hermes(config, wrap))
+    total = run(with_tables(config, wrap))
     print_result({"wrapped": total}, f"{total} data keys are wrapped by the first master key now.", is_json=is_json)
 
 

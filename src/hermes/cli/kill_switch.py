@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes.app import Hermes
+from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json
 from hermes.cli.output import fail, print_json

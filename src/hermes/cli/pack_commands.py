@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import typer
 
-from hermes.app import Hermes
+from hermes.app.root import Hermes
 from hermes.cli.output import fail, print_json, print_table
 from hermes.cli.packs import settings_for
 from hermes.cli.runtime import run, with_hermes

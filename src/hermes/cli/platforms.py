@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hermes.app import Hermes
+from hermes.app.root import Hermes
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.cli.commands import app
 from hermes.cli.options import Config

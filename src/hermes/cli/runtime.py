@@ -10,20 +10,22 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
-from hermes.app.channels import stored_account_names
-from hermes.app.models import models_of, tiers_of
-from hermes.app.router import OpenTools
-from hermes.cli.commands import LazyParts
+from hermes.app.catalogue import models_of, tiers_of
+from hermes.app.tables import SchemaBehind, Tables, open_tables, stored_account_names
+from hermes.cli.commands import LazyParts, lazy_parts
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
-from hermes.ports.errors import NotFound, PortError
+from hermes.ports.errors import NotFound, PortError, StartRefused
 from hermes.ports.runtime import Transaction
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
+    from hermes.app.router import OpenTools
 
 try:
     import uvloop
@@ -76,18 +78,18 @@ def start_log(settings: Settings) -> None:
 
 def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
     """Return what opens the MCP servers of the settings, for a Hermes that answers messages. Loads the SDK only if there is a server."""
-    if not settings.mcp:
-        return open_no_tools
     parts: LazyParts = context.obj
-    opener: OpenTools = parts.load_mcp_tools().open_mcp_tools
+    opener: OpenTools = parts.load_app("mcp_tools").open_mcp_tools if settings.mcp else parts.load_app("router").open_no_tools
     return opener
 
 
 async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
-    """Open Hermes and call `act` with it. The log shows only warnings and errors: the command itself reports success."""
-    settings = settings_from(config)
-    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
-    async with open_hermes(settings, open_tools=open_no_tools) as hermes:
+    """Open Hermes and call `act` with it. The log shows only warnings and errors: the command itself reports success.
+
+    Loads the whole Hermes first, which takes a second or two: a command that only needs rows calls `with_tables`."""
+    settings = quiet_settings(config)
+    load = lazy_parts().load_app
+    async with load("root").open_hermes(settings, open_tools=load("router").open_no_tools) as hermes:
         return await act(hermes)
 
 
@@ -99,6 +101,39 @@ async def in_transaction(config: Path | None, act: Callable[[Hermes, Transaction
             return await act(hermes, tx)
 
     return await with_hermes(config, whole)
+
+
+async def with_tables(config: Path | None, act: Callable[[Tables], Coroutine[Any, Any, T]]) -> T:
+    """Open the tables and call `act` with them. If the database is older than this version, open a whole Hermes before: it migrates."""
+    settings = quiet_settings(config)
+    try:
+        async with open_tables(settings) as tables:
+            return await act(tables)
+    except SchemaBehind:
+        await with_hermes(config, do_nothing)
+        async with open_tables(settings, is_checked=False) as tables:
+            return await act(tables)
+
+
+async def do_nothing(_: object) -> None:
+    """For `with_hermes`: to have opened it is enough."""
+
+
+async def read_tables(config: Path | None, act: Callable[[Tables, Transaction], Coroutine[Any, Any, T]]) -> T:
+    """Open the tables and call `act` in one transaction."""
+
+    async def whole(tables: Tables) -> T:
+        async with tables.database.begin() as tx:
+            return await act(tables, tx)
+
+    return await with_tables(config, whole)
+
+
+def quiet_settings(config: Path | None) -> Settings:
+    """Read the settings, and let the log show only warnings and errors."""
+    settings = settings_from(config)
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+    return settings
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

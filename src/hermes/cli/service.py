@@ -17,9 +17,12 @@ import structlog
 import typer
 from rich.markup import escape
 
-from hermes.app import Health, examine, home_of, open_hermes, open_stores
-from hermes.app.models import replaced_backends, stand_in_notice
+from hermes.app.catalogue import replaced_backends, stand_in_notice
+from hermes.app.doctor import Health, examine
+from hermes.app.home import home_of
+from hermes.app.root import open_hermes
 from hermes.app.router import OpenTools
+from hermes.app.stores import open_stores
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json

@@ -5,27 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from uuid import UUID, uuid4
 
 import typer
 
-from hermes.app import Hermes
+from hermes.app.catalogue import tiers_of
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
-from hermes.cli.runtime import complete_tiers, in_transaction, run, with_hermes
-from hermes.gateway.fleet import require_known
+from hermes.cli.runtime import complete_tiers, in_transaction, read_tables, run, with_hermes
 from hermes.ports.credits import Balance
-from hermes.ports.errors import UserErased
+from hermes.ports.errors import UserErased, require_known
 from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
 from hermes.ports.runtime import Transaction
-from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
+from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import PRINTABLE_TEXT, ReferralRefused, Signup, find_user
 from hermes.soul.my_data import MyData, MyMemory, data_as_json, forget_user, memory_as_json, my_data, to_json_value
 from hermes.terminal import one_line
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
 
 T = TypeVar("T")
 
@@ -83,12 +86,12 @@ def create(
         _check_language(language)
     state = UserState.ACTIVE if is_active else UserState.INVITED
 
-    async def make(hermes: Hermes, tx: Transaction) -> tuple[User, Balance]:
-        require_known(tier, hermes.gateway.catalogue.tiers, "tier")
-        user = await signup_of(hermes).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
-        return user, await hermes.adapters.credits.balance(tx, user.id)
+    async def make(tables: Tables, tx: Transaction) -> tuple[User, Balance]:
+        require_known(tier, tiers_of(tables.settings), "tier")
+        user = await signup_of(tables).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
+        return user, await tables.credits.balance(tx, user.id)
 
-    user, balance = _run(in_transaction(config, make))
+    user, balance = _run(read_tables(config, make))
     if is_json:
         print_json(about_user(user, balance))
         return
@@ -101,12 +104,12 @@ def create(
 def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False, config: Config = None) -> None:
     """Activate a stranger or an invited user, and give the signup credits. For an active user nothing changes."""
 
-    async def let_in(hermes: Hermes, tx: Transaction) -> tuple[User, User, Balance]:
-        before = await find_user(tx, hermes.adapters.people, who)
-        user = await signup_of(hermes).activate(tx, before.id, referred_by=referred_by)
-        return before, user, await hermes.adapters.credits.balance(tx, user.id)
+    async def let_in(tables: Tables, tx: Transaction) -> tuple[User, User, Balance]:
+        before = await find_user(tx, tables.people, who)
+        user = await signup_of(tables).activate(tx, before.id, referred_by=referred_by)
+        return before, user, await tables.credits.balance(tx, user.id)
 
-    before, user, balance = _run(in_transaction(config, let_in))
+    before, user, balance = _run(read_tables(config, let_in))
     how = "is active already" if before.state is UserState.ACTIVE else f"was {before.state} and is active now"
     print_result(about_user(user, balance), f"{user.id} {how}, with {balance.available} credits.", is_json=is_json)
 
@@ -133,15 +136,15 @@ def credit(
         fail(f"{reason!r} is not a reason; expected one word such as purchase, and none of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
     event = f"{reason}:{_check_text(idempotency_key) if idempotency_key else uuid4()}"
 
-    async def give(hermes: Hermes, tx: Transaction) -> tuple[User, bool, Balance]:
-        user = await _find_present_user(tx, hermes, who)
+    async def give(tables: Tables, tx: Transaction) -> tuple[User, bool, Balance]:
+        user = await _find_present_user(tx, tables.people, who)
         try:
-            is_new = await hermes.adapters.credits.grant(tx, user.id, int(amount), event)
+            is_new = await tables.credits.grant(tx, user.id, int(amount), event)
         except ValueError as error:
             fail(str(error))
-        return user, is_new, await hermes.adapters.credits.balance(tx, user.id)
+        return user, is_new, await tables.credits.balance(tx, user.id)
 
-    user, is_new, balance = _run(in_transaction(config, give))
+    user, is_new, balance = _run(read_tables(config, give))
     result = f"got {amount} credits" if is_new else f"got the credits of {event} before; nothing changed"
     given = {**about_user(user, balance), "event": event, "is_new": is_new}
     print_result(given, f"{user.id} {result}, and has {balance.available} now.", is_json=is_json)
@@ -157,13 +160,13 @@ def tier(
 ) -> None:
     """Move a user to another tier. The models and budgets of that tier hold from the next message on."""
 
-    async def move(hermes: Hermes, tx: Transaction) -> tuple[User, User]:
-        require_known(name, hermes.gateway.catalogue.tiers, "tier")
-        before = await find_user(tx, hermes.adapters.people, who)
-        await hermes.adapters.people.set_tier(tx, before.id, name)
-        return before, await hermes.adapters.people.get(tx, before.id)
+    async def move(tables: Tables, tx: Transaction) -> tuple[User, User]:
+        require_known(name, tiers_of(tables.settings), "tier")
+        before = await find_user(tx, tables.people, who)
+        await tables.people.set_tier(tx, before.id, name)
+        return before, await tables.people.get(tx, before.id)
 
-    before, user = _run(in_transaction(config, move))
+    before, user = _run(read_tables(config, move))
     print_result(about_user(user), f"{user.id} is in the tier {user.tier} now; before, in {before.tier}.", is_json=is_json)
 
 
@@ -177,12 +180,12 @@ def training(
 ) -> None:
     """Record whether a user allows training. Without it, exports leave out all their messages, also the older ones."""
 
-    async def note(hermes: Hermes, tx: Transaction) -> User:
-        user = await find_user(tx, hermes.adapters.people, who)
-        await hermes.adapters.people.allow_training(tx, user.id, trains=word == "yes")
-        return await hermes.adapters.people.get(tx, user.id)
+    async def note(tables: Tables, tx: Transaction) -> User:
+        user = await find_user(tx, tables.people, who)
+        await tables.people.allow_training(tx, user.id, trains=word == "yes")
+        return await tables.people.get(tx, user.id)
 
-    user = _run(in_transaction(config, note))
+    user = _run(read_tables(config, note))
     print_result(about_user(user), f"The messages of {user.id} may {'' if user.trains else 'not '}be used for training.", is_json=is_json)
 
 
@@ -204,12 +207,12 @@ def language(
     """Set the language in which Hermes answers a user."""
     wanted = None if code == NO_LANGUAGE else _check_language(code)
 
-    async def note(hermes: Hermes, tx: Transaction) -> User:
-        user = await find_user(tx, hermes.adapters.people, who)
-        await hermes.adapters.people.set_language(tx, user.id, wanted)
-        return await hermes.adapters.people.get(tx, user.id)
+    async def note(tables: Tables, tx: Transaction) -> User:
+        user = await find_user(tx, tables.people, who)
+        await tables.people.set_language(tx, user.id, wanted)
+        return await tables.people.get(tx, user.id)
 
-    user = _run(in_transaction(config, note))
+    user = _run(read_tables(config, note))
     print_result(about_user(user), f"Hermes answers {user.id} in {user.language or 'the language they write in'}.", is_json=is_json)
 
 
@@ -232,6 +235,7 @@ def link(
     A stranger who wrote from this channel before is erased. If they ever got or paid credits, the command refuses: activate them."""
 
     async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
+        # The whole Hermes: a stranger who is erased has rows in the tables of packs too.
         channel = UserChannel(_check_text(account), Platform(require_known(platform, [*Platform], "platform")), _check_text(sender_id))
         user = await find_user(tx, hermes.adapters.people, who)
         return user, channel, await hermes.adapters.people.link(tx, user.id, channel)
@@ -266,11 +270,11 @@ def list_(
 ) -> None:
     """List users, the newest first, with the channels that they write from."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[UserChannel]]]:
-        found = await hermes.adapters.people.list(tx, state=state, limit=limit)
-        return found, await hermes.adapters.people.channels(tx, [user.id for user in found])
+    async def read(tables: Tables, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[UserChannel]]]:
+        found = await tables.people.list(tx, state=state, limit=limit)
+        return found, await tables.people.channels(tx, [user.id for user in found])
 
-    found, channels = _run(in_transaction(config, read))
+    found, channels = _run(read_tables(config, read))
     if is_json:
         print_json([{**about_user(user), "channels": [str(each) for each in channels.get(user.id, ())]} for user in found])
         return
@@ -308,7 +312,7 @@ def forget(
     async def end(hermes: Hermes) -> tuple[User, UserDataCounts]:
         # This opens nothing of the user's sealed data, so damaged data can be erased too.
         async with hermes.database.begin() as tx:
-            user = await _find_present_user(tx, hermes, who)
+            user = await _find_present_user(tx, hermes.adapters.people, who)
             kept = await hermes.adapters.people.count_data(tx, user.id)
         if is_sure:
             await forget_user(user.id, hermes.my_data)
@@ -322,11 +326,10 @@ def forget(
     print_result(erased, f"{user.id} is erased: {what}.", is_json=is_json)
 
 
-def signup_of(hermes: Hermes) -> Signup:
+def signup_of(tables: Tables) -> Signup:
     """Return the signup with the grants of the settings."""
-    given = hermes.settings.credits
-    people, ledger = hermes.adapters.people, hermes.adapters.credits
-    return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
+    given = tables.settings.credits
+    return Signup(people=tables.people, credits=tables.credits, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
 
 
 def _read(config: Path | None, who: str) -> MyData:
@@ -352,9 +355,9 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     return run(main_or_fail())
 
 
-async def _find_present_user(tx: Transaction, hermes: Hermes, who: str) -> User:
+async def _find_present_user(tx: Transaction, people: Users, who: str) -> User:
     """Find a user. Raises UserErased if the user was erased."""
-    user = await find_user(tx, hermes.adapters.people, who)
+    user = await find_user(tx, people, who)
     if user.state is UserState.DELETED:
         raise UserErased
     return user

@@ -1,6 +1,6 @@
 """The settings of backends, models, tiers and MCP servers: the keys of the tables that the operator names.
 
-Does not know the models that come with Hermes: app/models.py fills in the values that the operator leaves out."""
+Does not know the models that come with Hermes: app/catalogue.py fills in the values that the operator leaves out."""
 
 from __future__ import annotations
 

@@ -89,6 +89,8 @@ class ModelCatalogue:
                     ) from None
 
 
+UNLISTED_CLAUDE = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
+"""A Claude model of which neither this catalogue nor the settings say what it can do."""
 CLAUDE = Capabilities(tools=True, vision=True, sampling=True, prefill=True, context=200_000, cache_floor=4_096)
 CLAUDE_5_5 = Capabilities(tools=True, vision=True, sampling=False, prefill=False, thinking=True, context=1_000_000, cache_floor=512)
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import structlog
 
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.ports.backends import Backend, BackendError, BackendFinding, FindingLevel
-from hermes.ports.errors import NotFound, PortError, StoreUnavailable
+from hermes.ports.errors import PortError, StoreUnavailable, require_known
 from hermes.ports.models import NoAnswer
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.users import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
@@ -300,15 +299,6 @@ class AdapterSwap:
     def facts(self) -> dict[str, str | None]:
         """The fields of its log events."""
         return {"agent": self.agent.name, "old": self.agent.adapter, "new": self.to, "by": self.by}
-
-
-def require_known(name: str, known: Collection[str], what: str) -> str:
-    """Return a name that is known. Raises NotFound, which names the nearest one."""
-    if name in known:
-        return name
-    near = get_close_matches(name, known, n=1)
-    guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    raise NotFound(f"there is no {what} {name!r}; {guess}")
 
 
 def adapter_label(adapter: str | None) -> str:

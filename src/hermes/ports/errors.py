@@ -15,6 +15,9 @@ PortError
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
 
 class PortError(Exception):
     """Something behind a port failed."""
@@ -65,3 +68,12 @@ class DataDamaged(PortError):
 
 class StartRefused(PortError):
     """Hermes cannot start with these settings."""
+
+
+def require_known(name: str, known: Collection[str], what: str) -> str:
+    """Return a name that is known. Raises NotFound, which names the nearest one."""
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1)
+    guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+    raise NotFound(f"there is no {what} {name!r}; {guess}")

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
 from hermes.ports.inbox import AnswerSignals, Inbox, TurnOrigin
 from hermes.ports.outbox import Outbox, OutboxAnswer
 from hermes.ports.runtime import Transactions
-from hermes.turn import AgentResponse, Platform
+from hermes.turn import AgentResponse, Platform, response_json
 from hermes.web.errors import ApiError
 
 NO_ANSWER = "There will be no answer to this message."
@@ -154,10 +154,6 @@ def response_from(answer: OutboxAnswer) -> AgentResponse:
         backend=meta.get("llm_backend", ""),
         cache_hit=meta.get("llm_cache_hit", False),
     )
-
-
-def response_json(response: AgentResponse) -> dict[str, Any]:
-    return {**asdict(response), "turn_id": str(response.turn_id)}
 
 
 async def json_only(request: Request) -> None:

@@ -16,8 +16,8 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from hermes import __version__
-from hermes.app import Hermes
 from hermes.app.channels import AccountChannels
+from hermes.app.root import Hermes
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import Metrics, RequestCounter

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from hermes.app import StartRefused, open_hermes, open_no_tools
 from hermes.app.mcp_tools import open_mcp_servers, open_mcp_tools
-from hermes.app.router import refuse_mcp_servers
+from hermes.app.root import open_hermes
+from hermes.app.router import open_no_tools, refuse_mcp_servers
 from hermes.cli import build_app
 from hermes.cli.runtime import tools_opener
 from hermes.config import McpSettings, Secret, Settings
 from hermes.config.values import NamedTables
+from hermes.ports.errors import StartRefused
 
 SERVER = (sys.executable, str(Path(__file__).parents[1] / "tools" / "mcp_server.py"))
 WITH_SERVER = Settings(mcp=NamedTables({"small": McpSettings(command=SERVER), "away": McpSettings(command=("false",))}))

@@ -20,6 +20,12 @@ def load_queries(file: str, package: str = "") -> dict[str, bytes]:
     return split_queries(path.read_text(encoding="utf-8"))
 
 
+def migration_names() -> frozenset[str]:
+    """The names of this version's own migrations, as `schema_migrations` has them after they ran."""
+    files = (resources.files(__package__) / "migrations").iterdir()
+    return frozenset(file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql"))
+
+
 def split_queries(text: str) -> dict[str, bytes]:
     """Split a file at its `-- name:` lines. The text before the first one is a comment on the whole file."""
     _, *parts = NAME_LINE.split(text)

@@ -15,7 +15,7 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import LogAlerts, Metrics
-from hermes.ports.credits import Budgets, Credits, GlobalSpend
+from hermes.ports.credits import AgentSpend, Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
@@ -37,6 +37,7 @@ from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.agent_spend import RedisAgentSpend
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
@@ -68,6 +69,7 @@ class Adapters:
     calls: ModelCalls
     budgets: Budgets
     spend: GlobalSpend
+    agent_spend: AgentSpend
     cache: AnswerCache
     outcomes: EffectRecords
     offers: Offers
@@ -115,6 +117,7 @@ async def open_adapters(
         spend=RedisGlobalSpend(
             client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
+        agent_spend=RedisAgentSpend(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch),
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),

@@ -20,7 +20,7 @@ from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, prin
 from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
-from hermes.ports.models import Caller, CallSource
+from hermes.ports.models import Caller, CallPurpose, CallSource
 from hermes.ports.users import Agent, FleetEvent, Tone, UserState
 from hermes.terminal import one_line
 from hermes.turn import Platform
@@ -212,6 +212,9 @@ def canary_of(hermes: Hermes) -> Canary:
             account=CANARY_ACCOUNT,
             tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
             source=CallSource.CANARY,
+            purpose=CallPurpose.CANARY,
+            agent=agent.name,
+            uses_adapter=False,  # only the models below
             may_use_cache=False,
             models=None if agent.adapter is None else (agent.adapter,),
         )

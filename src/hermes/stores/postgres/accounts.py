@@ -157,6 +157,12 @@ class PostgresAgents:
         await execute(tx, AGENTS["note"], event)
         return await self.get(tx, name)
 
+    async def set_cap(self, tx: Transaction, name: str, daily_micro_usd: int | None) -> Agent:
+        if daily_micro_usd is not None and daily_micro_usd < 0:
+            raise ValueError(f"a cap is not below zero, got {daily_micro_usd}")
+        await execute(tx, AGENTS["set_cap"], {"name": name, "daily_micro_usd": daily_micro_usd})
+        return await self.get(tx, name)
+
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         agent = await self._lock(tx, name)
         event = event_columns(because) | {"agent_id": agent.id, "old": agent.adapter, "new": adapter, "epoch": agent.epoch}

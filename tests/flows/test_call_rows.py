@@ -1,4 +1,4 @@
-"""What the row of a call says: what the call was for, how long it took and waited, and why there was no answer. Refused calls have rows too."""
+"""What the row of a call says: its purpose, how long it took and waited, and why it has no answer. Refused calls have rows too."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,16 +42,14 @@ async def test_a_failed_call_has_its_time_and_its_reason(house: House) -> None:
     with pytest.raises(ChainFailed):
         await house.gateway.complete(HELLO, house.caller())
     house.vendors.anthropic.hang()
-    waiting = asyncio.create_task(house.gateway.complete(HELLO, house.caller()))
-    await house.vendors.anthropic.asked(3)
-    await asyncio.sleep(0.05)  # the time that the row is to have
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):  # the caller gives up
+            await house.gateway.complete(HELLO, house.caller())
     answered, failed, cancelled = await house.ask("select outcome, error, latency_ms from calls order by created_at")
     assert (answered[:2], failed[:2]) == (("answered", None), ("failed", "ChainFailed: BadRequest"))
     assert failed[2] > 0
     assert (cancelled[0], cancelled[1]) == ("cancelled", "CancelledError")
-    assert cancelled[2] >= 50
+    assert cancelled[2] >= 30
 
 
 async def test_the_wait_for_a_slot_is_recorded_beside_the_time_of_the_answer(house: House) -> None:
@@ -62,9 +60,9 @@ async def test_the_wait_for_a_slot_is_recorded_beside_the_time_of_the_answer(hou
     await house.vendors.anthropic.asked(1)
     second = await gateway.complete(HELLO, house.caller("pro"))
     await first
-    [(waited, latency)] = await house.ask(f"select waited_ms, latency_ms from calls where id = '{second.call_id}'")
-    assert waited >= 100
-    assert latency < waited
+    rows = {row[0]: row[1:] for row in await house.ask("select id, waited_ms, latency_ms from calls")}
+    (no_wait, long), (waited, _) = rows[first.result().call_id], rows[second.call_id]
+    assert no_wait < 100 < waited < long
 
 
 async def test_every_refused_call_has_a_row_with_its_reason_and_without_money(house: House) -> None:

@@ -22,6 +22,7 @@ from hermes.ports.models import AnswerCache, ModelCalls, Models
 from hermes.ports.outbox import Breakers
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
+from hermes.ports.spending import SpendSums
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
@@ -35,6 +36,7 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
+from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.agent_spend import RedisAgentSpend
@@ -70,6 +72,7 @@ class Adapters:
     budgets: Budgets
     spend: GlobalSpend
     agent_spend: AgentSpend
+    spend_sums: SpendSums
     cache: AnswerCache
     outcomes: EffectRecords
     offers: Offers
@@ -118,6 +121,7 @@ async def open_adapters(
             client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
         agent_spend=RedisAgentSpend(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch),
+        spend_sums=PostgresSpendSums(),
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),

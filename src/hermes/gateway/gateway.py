@@ -271,7 +271,7 @@ class Gateway:
         run = admitted.run
         if isinstance(error, NoCapacity) or (isinstance(error, ChainFailed) and error.last is None):
             self._refuse(admitted.caller, error, run)
-            await self.budgets.release(admitted.hold)
+            await asyncio.shield(self._start(self.budgets.release(admitted.hold)))
             return
         link = run.called or admitted.links[0]
         outcome, usage, model = CallOutcome.FAILED, Usage(), admitted.links[0].model

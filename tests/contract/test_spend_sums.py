@@ -200,6 +200,18 @@ async def test_the_first_sums_of_an_old_table_are_made_hour_by_hour_and_go_on_wh
     assert list(found) == sorted(found)
 
 
+async def test_sums_of_rows_that_are_gone_or_changed_are_made_anew(database: Database) -> None:
+    await add(database, call(agent="bali"), NOW)
+    await add(database, call(agent="hermes"), NOW)
+    await summer(database).sum_recent()
+    await rows(database, b"update calls set agent = 'vera', micro_usd = 3 where agent = 'bali' returning 1")
+    await summer(database).sum_recent()
+    assert {value: totals.micro_usd for value, totals in (await spend_by(database, SpendDimension.AGENT)).items()} == {
+        "hermes": 7,
+        "vera": 3,
+    }
+
+
 async def test_two_processes_never_put_older_sums_in_the_place_of_newer_ones(database: Database) -> None:
     await add(database, call(), NOW)
     first = database.begin()

@@ -1,6 +1,7 @@
 """What the row of a call says: its purpose, how long it took and waited, and why it has no answer. Refused calls have rows too."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -53,16 +54,23 @@ async def test_a_failed_call_has_its_time_and_its_reason(house: House) -> None:
 
 
 async def test_the_wait_for_a_slot_is_recorded_beside_the_time_of_the_answer(house: House) -> None:
-    gateway = replace(house.gateway, slots=Slots(1, wait_s=20))
-    house.vendors.anthropic.say("one two three four", drip_s=0.1)
+    slots = Slots(1, wait_s=20)
+    gateway = replace(house.gateway, slots=slots)
     house.vendors.anthropic.say("hi")
-    first = asyncio.create_task(gateway.complete(HELLO, house.caller("pro")))
-    await house.vendors.anthropic.asked(1)
-    second = await gateway.complete(HELLO, house.caller("pro"))
-    await first
-    rows = {row[0]: row[1:] for row in await house.ask("select id, waited_ms, latency_ms from calls")}
-    (no_wait, long), (waited, _) = rows[first.result().call_id], rows[second.call_id]
-    assert no_wait < 100 < waited < long
+    began = time.monotonic()
+    async with slots.hold("another user", "anthropic"):
+        calling = asyncio.create_task(gateway.complete(HELLO, house.caller("pro")))
+        while not slots.waiting:  # noqa: ASYNC110  # a queue rings no bell
+            await asyncio.sleep(0)
+        waiting_since = time.monotonic()
+        await asyncio.sleep(0.05)  # the time that the call is to wait
+        waited_ms = (time.monotonic() - waiting_since) * 1e3
+    answer = await calling
+    elapsed_ms = (time.monotonic() - began) * 1e3
+    [(waited, latency)] = await house.ask("select waited_ms, latency_ms from calls")
+    assert latency == answer.latency_ms
+    assert waited_ms - 1 < waited
+    assert waited + latency < elapsed_ms + 1
 
 
 async def test_every_refused_call_has_a_row_with_its_reason_and_without_money(house: House) -> None:
@@ -131,6 +139,23 @@ async def test_refused_calls_wait_for_no_store_and_are_left_out_while_it_is_away
     refused.write_now()
     await refused.write(house.gateway.calls, house.database)
     assert refused.add(made)  # the next one begins anew
+
+
+async def test_a_gateway_that_is_closed_does_not_wait_for_the_end_of_a_minute(house: House) -> None:
+    await house.spend.kill_switch("runaway", by="ops")
+
+    async def flood() -> None:
+        for _ in range(200):
+            with pytest.raises(CallsPaused):
+                await house.gateway.complete(HELLO, house.caller())
+
+    flooding = asyncio.create_task(flood())
+    async with asyncio.timeout(30):
+        while not flooding.done():
+            await house.gateway.wait_settled()
+            await asyncio.sleep(0)
+    [(times,)] = await house.ask("select sum(times) from calls")
+    assert times == 200
 
 
 async def test_an_agent_at_its_cap_is_refused_and_others_are_not(house: House) -> None:

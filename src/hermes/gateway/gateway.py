@@ -134,9 +134,10 @@ class Gateway:
 
     async def wait_settled(self) -> None:
         """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
-        self._refused.write_now()
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._refused.write_now()  # again and again: a call that is refused meanwhile would be written a minute later
+            done, _ = await asyncio.wait(self._tasks, timeout=1.0)
+            await asyncio.gather(*done, return_exceptions=True)
 
     async def spent_today(self) -> SpendToday | None:
         """What was spent today, with the caps; one round trip to the counters. None without `agent_caps`. Raises StoreUnavailable."""

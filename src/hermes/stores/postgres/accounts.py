@@ -128,7 +128,7 @@ class PostgresAgents:
     """The port Agents. A transaction that changes an agent's adapter holds the agent's row until its end."""
 
     async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
-        columns = {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")}
+        columns = {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd", "daily_micro_usd")}
         agent_id: UUID | None = await fetch_value(tx, AGENTS["add"], columns)
         if agent_id is not None:
             for account in agent.accounts:

@@ -1,8 +1,8 @@
 -- Agents, their current adapters, and the fleet's history.
 
 -- name: add
-insert into agents (name, tone, role, tier, adapter, cwd)
-values (%(name)s, %(tone)s, %(role)s, %(tier)s, %(adapter)s, %(cwd)s)
+insert into agents (name, tone, role, tier, adapter, cwd, daily_micro_usd)
+values (%(name)s, %(tone)s, %(role)s, %(tier)s, %(adapter)s, %(cwd)s, %(daily_micro_usd)s)
 on conflict (name) do nothing
 returning id
 

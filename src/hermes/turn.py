@@ -63,6 +63,8 @@ class Envelope:
     """Whether people other than the sender read this channel: a group. The channel's parser decides it from what the platform says."""
     sender_name: str = ""
     """The sender's display name at the platform. Senders choose it freely, so it proves nothing."""
+    api_key_id: UUID | None = None
+    """The API key with which a program sent it; None on platforms where people write."""
 
     @property
     def conversation_key(self) -> str:

@@ -74,6 +74,24 @@ async def test_an_agent_is_added_once_and_comes_back_whole(store: Store) -> None
             await agents.get(tx, "lombok")
 
 
+async def test_a_spend_cap_is_set_and_removed_and_moves_no_pointer(store: Store) -> None:
+    agents, transactions = store
+    capped = replace(BALI, name="capped", accounts=(), daily_micro_usd=7)
+    assert await add(store, capped) == (capped, True)
+    before = await stored(store)
+    async with transactions.begin() as tx:
+        assert await agents.set_cap(tx, "hermes", 5_000_000) == replace(HERMES, daily_micro_usd=5_000_000)
+    assert (await point(store, "green", epoch=0)).daily_micro_usd == 5_000_000
+    assert [event.kind for event in await events(store)] == [SWAPPED]
+    for wrong, error in (("herms", NotFound), ("hermes", ValueError)):
+        with pytest.raises(error):
+            async with transactions.begin() as tx:
+                await agents.set_cap(tx, wrong, -1 if error is ValueError else 1)
+    async with transactions.begin() as tx:
+        await agents.set_cap(tx, "hermes", None)
+    assert [agent.daily_micro_usd for agent in await stored(store)] == [agent.daily_micro_usd for agent in before]
+
+
 async def test_one_agent_answers_on_an_account(store: Store) -> None:
     await add(store, BALI)
     await add(store, Agent(name="lombok", accounts=("villa",)))

@@ -14,10 +14,11 @@ from psycopg.rows import dict_row
 
 from hermes.ports.backends import Usage
 from hermes.ports.credits import KillSwitchRecord
-from hermes.ports.models import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
+from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, CallTotals, DayTotals, ModelCall
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.turn import Platform
 
 SATURDAY, SUNDAY, MONDAY = date(2026, 11, 14), date(2026, 11, 15), date(2026, 11, 16)
 calls, latches = PostgresModelCalls(), PostgresKillSwitchRecords()
@@ -46,7 +47,7 @@ async def stored(database: Database) -> list[dict[str, Any]]:
 
 
 async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(database: Database, user: User) -> None:
-    turn_id, session_id = uuid4(), uuid4()
+    turn_id, session_id, api_key_id = uuid4(), uuid4(), uuid4()
     whole = call(
         user.id,
         turn_id=turn_id,
@@ -63,6 +64,12 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         micro_usd=1_250,
         rate={"in": 1_000_000, "out": 5_000_000},
         first_token_ms=120,
+        purpose=CallPurpose.COMPLETIONS,
+        agent="bali",
+        platform=Platform.COMPLETIONS,
+        api_key_id=api_key_id,
+        error="CutShort",
+        waited_ms=30,
     )
     assert await add(database, whole) == [True]
     [row] = await stored(database)
@@ -97,6 +104,13 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         "latency_ms": 800,
         "first_token_ms": 120,
         "day": SUNDAY,
+        "purpose": "completions",
+        "agent": "bali",
+        "platform": "completions",
+        "api_key_id": api_key_id,
+        "error": "CutShort",
+        "waited_ms": 30,
+        "times": 1,
     }
 
 

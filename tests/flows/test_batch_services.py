@@ -89,8 +89,8 @@ async def test_a_sample_is_paid_recorded_and_never_a_copy(settings: Settings) ->
         assert first.micro_usd == 16
         assert [request.body["max_tokens"] for request in fakes.vllm.requests] == [20, 20]
         await ground.models.gateway.wait_settled()
-        rows = await do(ground, "select source, tier, account_id, micro_usd, user_id from calls")
-        assert [row[:4] for row in rows] == [("batch", "batch", "lab", 16)] * 2
+        rows = await do(ground, "select source, tier, account_id, micro_usd, user_id, purpose, agent from calls")
+        assert [(*row[:4], *row[5:]) for row in rows] == [("batch", "batch", "lab", 16, "batch", None)] * 2
         assert await do(ground, "select distinct u.trains from users u join calls c on c.user_id = u.id") == [(True,)]
         assert (await make_batch_model(ground, "toy", account="lab")).user_id == rows[0][4], "the same user the next time"
         assert (await make_batch_model(ground, "toy", account="other")).user_id != rows[0][4]

@@ -181,6 +181,23 @@ async def test_what_was_sampled_is_recorded_with_everything_the_server_gave(hous
     assert call.request_digest
 
 
+async def test_a_call_names_the_key_that_made_it_also_if_it_is_refused(house: House) -> None:
+    assert (await house.ask([user("hi")])).status == 200
+    house.key = await house.service.key(tier="tiny")
+    house.vendors.vllm.say("x", tokens_in=1_000, tokens_out=400)
+    assert [(await house.ask([user("hi")])).status for _ in range(2)] == [200, 429]
+    await house.service.hermes.gateway.wait_settled()
+    async with house.service.database.begin() as tx:
+        query = """select purpose, platform, outcome, error, api_keys.tier from calls join api_keys on api_keys.id = api_key_id
+            order by calls.created_at"""
+        rows = await (await connection_of(tx).execute(query)).fetchall()
+    assert rows == [
+        ("completions", "completions", "answered", None, None),
+        ("completions", "completions", "answered", None, "tiny"),
+        ("completions", "completions", "refused", "BudgetSpent: day", "tiny"),
+    ]
+
+
 async def test_a_chat_that_goes_on_is_one_graph_without_a_version(house: House) -> None:
     messages: list[Any] = [SYSTEM]
     for turn in range(5):

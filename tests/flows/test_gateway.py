@@ -3,118 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import pytest
-from redis.asyncio import Redis
 
-from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
-from hermes.gateway.catalogue import DEFAULT_CATALOGUE
-from hermes.gateway.gateway import Gateway
-from hermes.gateway.prices import LIST_PRICES, Prices
+from hermes.gateway.prices import Prices
 from hermes.gateway.slots import Slots
-from hermes.ops.metrics import Metrics
 from hermes.ports.backends import CutShort, ModelRequest, TextDelta
 from hermes.ports.credits import BudgetSpent, CallsPaused
-from hermes.ports.models import Answer, AnswerStarted, Caller, CallOutcome, CallSource, ChainFailed, NoCapacity, UnknownPrice
-from hermes.ports.users import User, UserState
+from hermes.ports.models import Answer, AnswerStarted, CallOutcome, ChainFailed, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
-from hermes.stores.postgres.users import PostgresUsers
-from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.caches import RedisAnswerCache
-from hermes.stores.redis.global_spend import RedisGlobalSpend
-from hermes.stores.seal import MasterKeys, new_master_key
-from hermes.turn import Platform
-from tests.fakes.vendors import Cut, Vendors, vendors
-
-NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-HELLO = ModelRequest(messages=({"role": "user", "content": "hello"},), max_tokens=500)
-
-
-class Noon:
-    def now(self) -> datetime:
-        return NOON
-
-
-class Bell:
-    def __init__(self) -> None:
-        self.rung: list[str] = []
-
-    def alert(self, event: str, **_: object) -> None:
-        self.rung.append(event)
-
-
-@dataclass
-class House:
-    """A gateway with everything around it."""
-
-    gateway: Gateway
-    vendors: Vendors
-    database: Database
-    budgets: RedisBudgets
-    spend: RedisGlobalSpend
-    bell: Bell
-    user: User
-    metrics: Metrics
-
-    def caller(self, tier: str = "venue-growth", *, may_use_cache: bool = False) -> Caller:
-        return Caller(user_id=self.user.id, account="shop", tier=tier, source=CallSource.ROUTER, may_use_cache=may_use_cache)
-
-    async def rows(self) -> list[tuple[object, ...]]:
-        query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
-        async with self.database.begin() as tx:
-            return await (await connection_of(tx).execute(query)).fetchall()
-
-    async def day(self) -> tuple[int, int, int]:
-        """What the user has used today: tokens, tokens held, micro-dollars."""
-        await self.gateway.wait_settled()
-        used = await self.budgets.used(self.user.id)
-        return used.day_tokens, used.day_held, used.day_micro_usd
+from tests.fakes.vendors import Cut
+from tests.flows.gateway_house import HELLO, House, open_house
 
 
 @pytest.fixture
 async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
-    bell, calls, clock = Bell(), PostgresModelCalls(), Noon()
-    keyring = Keyring(MasterKeys.parse([new_master_key()]))
-    async with database.begin() as tx:
-        user, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
-    async with Redis.from_url(redis_url) as redis, vendors() as v:
-        client = HttpClient()
-        budgets = RedisBudgets(redis, database, calls, alerts=bell, clock=clock)
-        spend = RedisGlobalSpend(redis, database, calls, records=PostgresKillSwitchRecords(), alerts=bell, clock=clock)
-        v.anthropic.models[:] = ["claude-haiku-4-5-20251001", "claude-sonnet-4-6"]
-        v.ollama.models[:] = ["llama3.2"]
-        backends = {
-            "anthropic": AnthropicBackend(client, v.anthropic.key, v.anthropic.url, models=DEFAULT_CATALOGUE.capabilities_of("anthropic")),
-            "ollama": OllamaBackend(client, v.ollama.url, models=DEFAULT_CATALOGUE.capabilities_of("ollama")),
-        }
-        metrics, slots = Metrics(), Slots(4, wait_s=0.5)
-        metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
-        gateway = Gateway(
-            catalogue=DEFAULT_CATALOGUE,
-            prices=Prices(LIST_PRICES),
-            backends=backends,
-            slots=slots,
-            budgets=budgets,
-            spend=spend,
-            cache=RedisAnswerCache(redis, database, keyring),
-            calls=calls,
-            transactions=database,
-            alerts=bell,
-            meter=metrics,
-            clock=clock,
-            deadline_s=5.0,
-            cap_micro_usd=1_000_000,
-        )
-        try:
-            yield House(gateway, v, database, budgets, spend, bell, user, metrics)
-        finally:
-            await gateway.wait_settled()
-            await budgets.aclose()
-            await client.aclose()
+    async with open_house(database, redis_url) as made:
+        yield made
 
 
 async def streamed(house: House, ask: ModelRequest = HELLO) -> tuple[str, Answer]:
@@ -244,7 +150,7 @@ async def test_nobody_is_let_in_beyond_their_budget(house: House) -> None:
     assert sum(await asyncio.gather(*(call() for _ in range(64)))) == 10
     with pytest.raises(BudgetSpent):
         await house.gateway.complete(ask, house.caller("free"))
-    assert await house.rows() == []
+    assert await house.ask("select outcome, error, micro_usd from calls") == [("refused", "BudgetSpent: day", 0)]
 
 
 async def test_the_kill_switch_stops_everybody_at_once(house: House) -> None:
@@ -252,7 +158,8 @@ async def test_the_kill_switch_stops_everybody_at_once(house: House) -> None:
     with pytest.raises(CallsPaused):
         await house.gateway.complete(HELLO, house.caller())
     await house.spend.release(by="ops")
-    assert (await house.rows(), await house.day()) == ([], (0, 0, 0))
+    assert await house.ask("select outcome, error, micro_usd from calls") == [("refused", "CallsPaused: kill switch", 0)]
+    assert await house.day() == (0, 0, 0)
 
 
 async def test_a_model_without_a_price_is_not_asked(house: House) -> None:
@@ -275,7 +182,7 @@ async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing
     await asyncio.gather(*calls, return_exceptions=True)
     assert house.gateway.slots.used == 0
     assert (await house.day())[1] == 0
-    assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 2 + ["failed"]
+    assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 2 + ["refused"]
 
 
 async def test_a_reservation_lasts_as_long_as_its_call_may_wait_and_be_answered(house: House) -> None:

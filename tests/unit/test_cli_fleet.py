@@ -130,11 +130,44 @@ def test_an_agent_is_made_and_listed(run: Run) -> None:
     assert all(check["level"] != "error" for check in health)
     made = {**agents(run)["bali"], "health": None}
     told = {"name": "bali", "tone": "chill", "role": "Finds bars.", "tier": "pro", "adapter": "green", "cwd": None, "epoch": 0}
-    assert made == {**told, "accounts": ["shop", "villa"], "health": None}
+    assert made == {**told, "daily_micro_usd": None, "accounts": ["shop", "villa"], "health": None}
     run("fleet", "add", "lost", "--adapter", "sick")
     shown = run("fleet", "list", COLUMNS="200").stdout.splitlines()
     assert [line.split()[0] for line in shown] == ["agent", "bali", "hermes", "lost"]
     assert (shown[1].split()[-1], "every other account" in shown[2], "no account" in shown[3]) == ("ok", True, True)
+
+
+def test_an_agents_spend_is_limited_and_the_limit_is_shown_and_removed(run: Run, database_url: str) -> None:
+    assert run("fleet", "cap", "hermes").stdout == "hermes has no spend cap; it has spent $0.00 today.\n"
+    result = run("fleet", "cap", "hermes", "0.25")
+    assert (result.exit_code, result.stdout) == (0, "hermes may spend $0.25 a day; it has spent $0.00 today.\n")
+    assert agents(run)["hermes"]["daily_micro_usd"] == 250_000
+    assert "$0.25 a day" in run("fleet", "list", COLUMNS="200").stdout
+    assert read(run("fleet", "cap", "hermes", "0", "--json")) == {"name": "hermes", "daily_micro_usd": 0, "spent_micro_usd": 0}
+    refused = run("fleet", "swap", "hermes", "--to", "green")
+    assert refused.exit_code == 1
+    assert "paused by the agent's cap" in refused.stderr
+    with psycopg.connect(database_url) as connection:
+        calls = connection.execute("select purpose, agent, outcome, error, micro_usd from calls").fetchall()
+    assert calls == [("canary", "hermes", "refused", "CallsPaused: agent's cap", 0)]
+    assert read(run("fleet", "cap", "hermes", "none", "--json"))["daily_micro_usd"] is None
+
+
+def test_costs_are_split_by_what_is_asked_for(run: Run) -> None:
+    assert "No model was called since" in run("costs").stdout
+    run("fleet", "swap", "hermes", "--to", "green")
+    [row] = read(run("costs", "--by", "agent", "--since", "1d", "--json"))
+    assert (row["agent"], row["calls"], row["micro_usd"], row["refused"]) == ("hermes", 1, 0, 0)
+    shown = run("costs", "--by", "purpose", COLUMNS="200").stdout.splitlines()
+    assert shown[1].split()[:2] == ["canary", "$0.00"]
+    assert shown[-1] == "In all $0.00 for 1 call."
+    assert [line.split(",")[0] for line in run("costs", "--by", "key", "--csv").stdout.splitlines()] == ["key", ""]
+    for words, says in (
+        (("--json", "--csv"), "--json and --csv are two formats; choose one"),
+        (("--since", "soon"), "--since 'soon' is not a time"),
+    ):
+        result = run("costs", *words)
+        assert (result.exit_code, says in result.stderr) == (2, True)
 
 
 def test_an_adapter_that_left_the_settings_is_said_to_be_missing(run: Run, database_url: str) -> None:
@@ -153,6 +186,9 @@ def test_an_adapter_that_left_the_settings_is_said_to_be_missing(run: Run, datab
         (("add", "bali", "--tier", "brok"), "there is no tier 'brok'; did you mean broke?"),
         (("add", "bali", "--adapter", "bleu"), "there is no adapter 'bleu'; did you mean blue?"),
         (("add", "hermes"), "there is an agent hermes already; change its adapter: hermes fleet swap hermes --to ADAPTER"),
+        (("cap", "herms", "5"), "there is no agent 'herms'; did you mean hermes?"),
+        (("cap", "hermes", "much"), "'much' is no amount in US dollars; expected a number such as 5 or 0.50, or `none`"),
+        (("cap", "hermes", "0.0000001"), "'0.0000001' is no amount in US dollars; expected a number such as 5 or 0.50, or `none`"),
         (
             ("add", "two words"),
             "'two words' cannot be the name of an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2",

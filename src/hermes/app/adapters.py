@@ -15,13 +15,14 @@ from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import LogAlerts, Metrics
-from hermes.ports.credits import Budgets, Credits, GlobalSpend
+from hermes.ports.credits import AgentSpend, Budgets, Credits, GlobalSpend
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
 from hermes.ports.outbox import Breakers
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
+from hermes.ports.spending import SpendSums
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
@@ -35,8 +36,10 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
+from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.agent_spend import RedisAgentSpend
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
@@ -68,6 +71,8 @@ class Adapters:
     calls: ModelCalls
     budgets: Budgets
     spend: GlobalSpend
+    agent_spend: AgentSpend
+    spend_sums: SpendSums
     cache: AnswerCache
     outcomes: EffectRecords
     offers: Offers
@@ -115,6 +120,8 @@ async def open_adapters(
         spend=RedisGlobalSpend(
             client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
+        agent_spend=RedisAgentSpend(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch),
+        spend_sums=PostgresSpendSums(),
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),

@@ -9,9 +9,10 @@ from hermes.app.gateway import ModelServices, SystemClock
 from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory, can_read
 from hermes.config import Settings
+from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.memories import DreamDepth
 from hermes.ports.runtime import JobQueue, Transactions
-from hermes.router.chores import Chore, default_chores
+from hermes.router.chores import DAY_S, Chore, default_chores
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
 from hermes.soul.dream import Dreamer, DreamJob
@@ -92,10 +93,16 @@ def chores_from(
         sanitize=sanitize_memory_value,
         fails_with=NO_ANSWER_ERRORS,
     )
+    summer = HourSummer(transactions, adapters.spend_sums)
     dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
-    return default_chores(
+    chores = default_chores(
         remind=proactive.remind,
         dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
         dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
         re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
+    )
+    return (
+        *chores,
+        Chore(name="spend_sums", every_s=60.0, do=summer.sum_recent),
+        Chore(name="spend_sums_of_yesterday", every_s=DAY_S, do=summer.sum_yesterday, begins_s=600.0),
     )

@@ -34,7 +34,7 @@ from hermes.ops.metrics import Metrics
 from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError, StartRefused
-from hermes.ports.models import Answer, Caller, CallOutcome, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
+from hermes.ports.models import Answer, Caller, CallOutcome, CallPurpose, CallSource, ChainFailed, ModelCall, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
@@ -185,6 +185,7 @@ class GatewayModel:
             account=self.account,
             tier=BATCH_TIER,
             source=CallSource.BATCH,
+            purpose=CallPurpose.BATCH,
             may_use_cache=False,
             models=(self.name,),
             deadline_s=self.deadline_s if request.timeout_s is None else request.timeout_s,

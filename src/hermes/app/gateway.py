@@ -12,6 +12,7 @@ from hermes.app.catalogue import backends_of, catalogue_from, check_prices, pric
 from hermes.app.models import backends_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
+from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.client_chats import ChatStores
 from hermes.gateway.completions import ChatCompletions
@@ -20,7 +21,7 @@ from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import PER_MILLION
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
-from hermes.ports.credits import Budgets, GlobalSpend
+from hermes.ports.credits import AgentSpend, Budgets, GlobalSpend
 from hermes.ports.models import AnswerCache, ModelCalls
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.sessions import ClientChats, Graphs
@@ -46,6 +47,7 @@ class ModelAdapters:
     calls: ModelCalls
     budgets: Budgets
     spend: GlobalSpend
+    agent_spend: AgentSpend
     cache: AnswerCache
     alerts: Alerts
 
@@ -91,7 +93,8 @@ async def open_models(
             meter=metrics,
             clock=clock,
             deadline_s=llm.deadline_s,
-            cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
+            cap_micro_usd=micro_usd_of(llm.global_daily_budget_usd),
+            agent_caps=AgentCaps(adapters.agent_spend, fleet.caps, micro_usd_of(settings.fleet.daily_usd)),
         )
         stack.push_async_callback(gateway.wait_settled)
         completions = ChatCompletions(
@@ -104,6 +107,10 @@ async def open_models(
         await fleet.refresh()
         await stack.enter_async_context(follow_fleet(fleet))
         yield ModelServices(catalogue, fleet, gateway, completions)
+
+
+def micro_usd_of(usd: float | None) -> int | None:
+    return None if usd is None else round(usd * PER_MILLION)
 
 
 @asynccontextmanager

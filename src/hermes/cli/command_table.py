@@ -80,7 +80,10 @@ COMMAND_MODULES = (
     ),
     CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
-    CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents and their adapters: list, swap, events, add."}),
+    CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents, their adapters and spend caps: list, swap, events, add, cap."}),
+    CommandModule(
+        "hermes.cli.costs", "serve", {"costs": "Show what model calls cost, by agent, platform, tier, purpose, model, key or day."}
+    ),
     CommandModule(
         "hermes.cli.users",
         "serve",

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +17,13 @@ from hermes.app.catalogue import models_of
 from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json, Limit
-from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table
+from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table, show_usd
 from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes, with_tables
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label
+from hermes.gateway.prices import PER_MILLION
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
 from hermes.ports.errors import require_known
-from hermes.ports.models import Caller, CallSource
+from hermes.ports.models import Caller, CallPurpose, CallSource
 from hermes.ports.users import Agent, FleetEvent, Tone, UserState
 from hermes.terminal import one_line
 from hermes.turn import Platform
@@ -29,6 +31,10 @@ from hermes.turn import Platform
 if TYPE_CHECKING:
     from hermes.app.root import Hermes
 
+NO_CAP = "none"
+"""Typed instead of an amount: the agent may spend without a limit."""
+MAX_CAP_MICRO_USD = 999_998 * PER_MILLION
+"""Below the amount that stands for the kill switch."""
 OWN_CHAIN = "tier"
 """Typed instead of an adapter: the agent uses the chain of its tier."""
 
@@ -41,7 +47,7 @@ MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.E
 
 fleet = typer.Typer(
     no_args_is_help=True,
-    help="Agents and their adapters: list, swap, events, add.\n\n"
+    help="Agents, their adapters and spend caps: list, swap, events, add, cap.\n\n"
     "An adapter is the name of a model in the settings: claude-sonnet, codex_local, scripted. An agent without an adapter uses the "
     "chain of its tier. To move an agent to another model in an outage:\n\n"
     "    hermes fleet swap hermes --to codex_local\n\n"
@@ -66,13 +72,14 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
         print_json([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
         return
     print_table(
-        ("agent", "adapter", "tier", "folder", "answers on", "health"),
+        ("agent", "adapter", "tier", "folder", "cap", "answers on", "health"),
         (
             (
                 agent.name,
                 adapter_label(agent.adapter),
                 agent.tier or "the user's",
                 agent.cwd or "",
+                "" if agent.daily_micro_usd is None else f"{show_usd(agent.daily_micro_usd)} a day",
                 ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account"),
                 _health_cell(agent, health),
             )
@@ -204,6 +211,53 @@ def add(
     print_result(asdict(made), f"{name} uses {adapter_label(made.adapter)} and {where}.", is_json=is_json)
 
 
+@fleet.command()
+def cap(
+    name: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose spend you limit.")],
+    usd: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="USD", help=f"US dollars that its calls may cost in a day (UTC), or `{NO_CAP}`; without it, show.", show_default=False
+        ),
+    ] = None,
+    *,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Limit what an agent may spend in a day, in every running process, for instance: hermes fleet cap bali 5.
+
+    At the cap the agent's users are told that it pauses, until the next day (UTC). 80 % and 100 % raise the alert budget_threshold. The
+    setting fleet.daily_usd limits all agents together."""
+    wanted = None if usd in {None, NO_CAP} else _parse_usd(str(usd))
+
+    async def act(hermes: Hermes) -> tuple[Agent, int]:
+        async with hermes.database.begin() as tx:
+            found = {agent.name: agent for agent in await hermes.adapters.agents.list(tx)}
+        agent = found[require_known(name, found, "agent")]
+        if usd is not None:
+            agent = await hermes.fleet.set_cap(name, wanted)
+        return agent, (await hermes.adapters.agent_spend.spent_today()).get(name, 0)
+
+    agent, spent = run(with_hermes(config, act))
+    limit = agent.daily_micro_usd
+    print_result(
+        {"name": name, "daily_micro_usd": limit, "spent_micro_usd": spent},
+        f"{name} {'has no spend cap' if limit is None else f'may spend {show_usd(limit)} a day'}; it has spent {show_usd(spent)} today.",
+        is_json=is_json,
+    )
+
+
+def _parse_usd(text: str) -> int:
+    """Micro-dollars, exactly."""
+    try:
+        amount = Decimal(text.removeprefix("$")) * PER_MILLION
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or not 0 <= amount <= MAX_CAP_MICRO_USD or amount != amount.to_integral_value():
+        fail(f"{text!r} is no amount in US dollars; expected a number such as 5 or 0.50, or `{NO_CAP}`")
+    return int(amount)
+
+
 def canary_of(hermes: Hermes) -> Canary:
     """Return a function that makes a small real call through the gateway: only to the agent's adapter, in its folder, paid and recorded."""
 
@@ -216,6 +270,9 @@ def canary_of(hermes: Hermes) -> Canary:
             account=CANARY_ACCOUNT,
             tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
             source=CallSource.CANARY,
+            purpose=CallPurpose.CANARY,
+            agent=agent.name,
+            uses_adapter=False,  # only the models below
             may_use_cache=False,
             models=None if agent.adapter is None else (agent.adapter,),
         )

@@ -78,6 +78,12 @@ def _print_rows(table: Table, rows: Iterable[Iterable[Cell]]) -> None:
     output_console().print(table)
 
 
+def show_usd(micro_usd: int) -> str:
+    """`$1,234.50`; amounts below a cent have all digits that are not zero."""
+    usd = f"{micro_usd / 1_000_000:,.6f}"
+    return f"${usd[:-4]}{usd[-4:].rstrip('0')}"
+
+
 def count_phrase(number: int, name: str) -> str:
     """`1 message`, `2,000 messages`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"

@@ -374,6 +374,15 @@ class LlmSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """All agents together. Agents are added and changed with `hermes fleet`."""
+
+    daily_usd: Usd | None = None
+    """US dollars that the calls for all agents together may cost in a day (UTC). When they are spent, no agent answers until the next day;
+    calls of programs and batches go on. Left out: no limit. `hermes fleet cap` sets the limit of one agent."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionsSettings:
     """`POST /v1/chat/completions`, for OpenAI clients."""
 
@@ -460,6 +469,7 @@ class Settings:
     tools: ToolSettings = ToolSettings()
     images: ImageSettings = ImageSettings()
     llm: LlmSettings = LlmSettings()
+    fleet: FleetSettings = FleetSettings()
     completions: CompletionsSettings = CompletionsSettings()
     api: ApiSettings = ApiSettings()
     loop: LoopSettings = LoopSettings()

@@ -6,6 +6,8 @@ slots             how many calls run at once, and which caller is next; for all 
 chain             one call down a chain of backends, under one deadline
 answer_cache      which answers may be given again, and under which key
 fleet             backends by name, and which of them each agent uses
+agent_caps        how much each agent may spend in a day, and all of them together
+refused_calls     the rows of refused calls, few of them however many calls are refused
 gateway           the one way to a model
 
 For clients that send the whole chat with each request, as OpenAI's do:
@@ -13,4 +15,8 @@ For clients that send the whole chat with each request, as OpenAI's do:
 chat_request      checks a client's body and turns it into a request to the gateway
 client_chats      finds the chat of a request and writes the answer into its message graph
 completions       the end user, the models they may use, one answer or several
+
+By the clock:
+
+spend_sums        what calls cost and what tools did, summed by the hour
 """

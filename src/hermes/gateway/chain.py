@@ -70,7 +70,7 @@ class ChainRun:
 
     def __init__(self, ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots, user: str) -> None:
         self._ask, self._links, self._deadline_s, self._slots, self._user = ask, links, deadline_s, slots, user
-        self._may_wait_s = slots.wait_s
+        self._may_wait_s, self._waited_s = slots.wait_s, 0.0
         self._began = self._attempt_began = self._deadline = 0.0
         self._attempts: list[CallAttempt] = []
         self._last_error: BackendError | None = None
@@ -85,6 +85,16 @@ class ChainRun:
     def attempts(self) -> tuple[CallAttempt, ...]:
         """All attempts that have ended so far."""
         return tuple(self._attempts)
+
+    @property
+    def ms(self) -> int:
+        """Milliseconds since the run began, without the waits for slots; 0 before it begins."""
+        return round((time.monotonic() - self._began) * 1e3) if self._began else 0
+
+    @property
+    def waited_ms(self) -> int:
+        """Milliseconds that the run has waited for slots."""
+        return round(self._waited_s * 1e3)
 
     async def complete(self) -> ChainAnswer:
         """Return the first answer. Raises ChainFailed, with the last error as its cause, and NoCapacity if no backend had a free slot."""
@@ -169,6 +179,7 @@ class ChainRun:
                 await stack.enter_async_context(self._slots.hold(self._user, link.backend.name, wait_s=wait_s))
             finally:
                 waited_s = time.monotonic() - self._attempt_began
+                self._waited_s += waited_s
                 self._began += waited_s
                 self._deadline += waited_s
                 self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
@@ -201,7 +212,7 @@ class ChainRun:
     def _make_answer(self, link: ChainLink, completion: Completion, first_delta: float | None = None) -> ChainAnswer:
         self._add(link, "answered")
         first_ms = None if first_delta is None else round((first_delta - self._began) * 1e3)
-        return ChainAnswer(completion, link, self.attempts, round((time.monotonic() - self._began) * 1e3), first_ms)
+        return ChainAnswer(completion, link, self.attempts, self.ms, first_ms)
 
     def _add(self, link: ChainLink, outcome: str, status: int | None = None) -> None:
         ms = round((time.monotonic() - self._attempt_began) * 1e3)

@@ -16,7 +16,7 @@ from hermes.gateway.chat_request import ChatRequest
 from hermes.gateway.client_chats import ChatRecorder, ChatStores
 from hermes.gateway.gateway import Gateway
 from hermes.ports.backends import Delta, ModelRequest
-from hermes.ports.models import Answer, AnswerStarted, Caller, CallSource
+from hermes.ports.models import Answer, AnswerStarted, Caller, CallPurpose, CallSource
 from hermes.ports.users import ApiKey, User, Users, UserState
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
@@ -38,6 +38,7 @@ class EndUser:
     user: User
     account: str
     tier: str
+    api_key_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class ChatCompletions:
                 await self.people.allow_training(tx, user.id, trains=True)
         while len(self._end_users) >= MAX_CACHED_END_USERS:
             del self._end_users[next(iter(self._end_users))]
-        end_user = EndUser(user, key.account, key.tier or self.tier)
+        end_user = EndUser(user, key.account, key.tier or self.tier, key.id)
         self._end_users.pop((key.id, name), None)
         self._end_users[key.id, name] = (time.monotonic() + END_USER_TTL_S, end_user)
         return end_user
@@ -136,6 +137,9 @@ class ChatCompletions:
             account=end_user.account,
             tier=end_user.tier,
             source=CallSource.COMPLETIONS,
+            purpose=CallPurpose.COMPLETIONS,
+            platform=Platform.COMPLETIONS,
+            api_key_id=end_user.api_key_id,
             may_use_cache=False,  # samples are independent
             models=self.chain(request.model, end_user.tier),
             deadline_s=self.deadline_s,

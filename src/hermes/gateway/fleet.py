@@ -83,6 +83,7 @@ class Fleet(Mapping[str, Backend]):
         self._store, self._transactions, self._alerts = agents, transactions, alerts
         self._agents: dict[str, Agent] = {}
         self._adapters: dict[str, Adapter] = {}
+        self._caps: dict[str, int] = {}
         self._agent_by_account: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._is_store_away = False
@@ -109,6 +110,18 @@ class Fleet(Mapping[str, Backend]):
     def agent_on(self, account: str) -> str:
         """The name of the agent that answers on an account."""
         return self._agent_by_account.get(account, DEFAULT_AGENT)
+
+    def caps(self) -> Mapping[str, int]:
+        """The agents that have a spend cap, in micro-dollars of a UTC day, by name."""
+        return self._caps
+
+    async def set_cap(self, name: str, daily_micro_usd: int | None) -> Agent:
+        """Limit what an agent may spend in a UTC day, in all processes; None: no limit. Raises NotFound and StoreUnavailable."""
+        async with self._transactions.begin() as tx:
+            agent = await self._store.set_cap(tx, name, daily_micro_usd)
+        log.info("spend_cap_set", agent=name, cap_micro_usd=daily_micro_usd)
+        self._use_agents({**self._agents, name: self._newer(agent)})
+        return agent
 
     async def refresh(self, *, timeout_s: float = 5.0) -> bool:
         """Read the pointers again. False when the store is unreachable: then the pointers that were read last stay in use."""
@@ -279,6 +292,7 @@ class Fleet(Mapping[str, Backend]):
             log.warning("adapter_not_here", agent=name, adapter=adapter)
         self._missing = missing
         self._agents, self._adapters = agents, adapters
+        self._caps = {agent.name: agent.daily_micro_usd for agent in agents.values() if agent.daily_micro_usd is not None}
         self._agent_by_account = {account: agent.name for agent in agents.values() for account in agent.accounts}
 
 

@@ -1,9 +1,13 @@
 """The one way to a model: it checks who may call, finds the model that answers, and records what the call cost.
 
-    kill switch and cap  →  the user's budget  →  the cache  →  the chain, a slot for each attempt  →  the call's row  →  settle, and count
+    kill switch and caps  →  the user's budget  →  the cache  →  the chain, a slot for each attempt  →  the call's row  →  settle, and count
+             │                      │                                      │ no slot, no model
+             └──────────────────────┴──────────────────────────────────────┴──▶  refused: a row without tokens and cost, written later
 
-The gateway checks kill switch, cap and budget once for the whole chain, never per attempt. Each attempt holds a slot of its own. The
-gateway writes the row before it settles the budget and counts the money: `calls` is the truth from which both can be rebuilt.
+The gateway checks kill switch, caps and budget once for the whole chain, never per attempt. Each attempt holds a slot of its own. The
+gateway writes the row before it settles the budget and counts the money: `calls` is the truth from which both can be rebuilt. A row says
+what the call was for, for which agent, platform and API key, how long it took, and of a call without a whole answer why. A refused call
+waits for no row, and a flood of them is counted in a few rows (`refused_calls`).
 
 Keeps no text. A caller that wants the answer in a message graph passes a CallRecorder."""
 
@@ -13,20 +17,23 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 
+from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.answer_cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import ModelCatalogue, Tier
 from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
+from hermes.gateway.refused_calls import RefusedCalls
 from hermes.gateway.slots import Slots
 from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
-from hermes.ports.credits import BudgetHold, Budgets, GlobalSpend
+from hermes.ports.credits import BudgetHold, Budgets, BudgetSpent, CallsPaused, GlobalSpend, SpendToday
 from hermes.ports.errors import PortError, StoreUnavailable
 from hermes.ports.models import (
     Answer,
@@ -38,6 +45,8 @@ from hermes.ports.models import (
     ChainFailed,
     ModelCall,
     ModelCalls,
+    NoAnswer,
+    NoCapacity,
 )
 from hermes.ports.runtime import Alerts, Clock, Transactions
 
@@ -77,6 +86,9 @@ class Gateway:
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
     """The platform's money for one UTC day; None for no limit."""
+    agent_caps: AgentCaps | None = None
+    """The money of agents; None: it is neither counted nor limited."""
+    _refused: RefusedCalls = field(default_factory=RefusedCalls, init=False, repr=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
     async def complete(self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None) -> Answer:
@@ -123,13 +135,26 @@ class Gateway:
     async def wait_settled(self) -> None:
         """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._refused.write_now()  # again and again: a call that is refused meanwhile would be written a minute later
+            done, _ = await asyncio.wait(self._tasks, timeout=1.0)
+            await asyncio.gather(*done, return_exceptions=True)
+
+    async def spent_today(self) -> SpendToday | None:
+        """What was spent today, with the caps; one round trip to the counters. None without `agent_caps`. Raises StoreUnavailable."""
+        return None if self.agent_caps is None else await self.agent_caps.spent_today(self.spend, self.cap_micro_usd)
 
     # --- before the call
 
     async def _admit(self, ask: ModelRequest, caller: Caller) -> AdmittedCall:
+        try:
+            return await self._check(ask, caller)
+        except (NoAnswer, PortError) as error:
+            self._refuse(caller, error)
+            raise
+
+    async def _check(self, ask: ModelRequest, caller: Caller) -> AdmittedCall:
         tier = self.catalogue.tier(caller.tier)
-        adapter = self.adapter_of(caller.agent) if caller.agent is not None else None
+        adapter = self.adapter_of(caller.agent) if caller.agent is not None and caller.uses_adapter else None
         names = caller.models or tier.chain
         if adapter is not None:
             names = (adapter.model, *(name for name in names if name != adapter.model))
@@ -155,19 +180,53 @@ class Gateway:
         ]
 
     async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
-        """Check kill switch and cap, and reserve the user's budget meanwhile. CallsPaused comes before BudgetSpent."""
+        """Check kill switch and caps, and reserve the user's budget meanwhile. CallsPaused comes before BudgetSpent."""
         limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
         reserving = self._start(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s))
         try:
-            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one round trip
+            await self._check_caps(caller)  # both are under way together, and go to Redis in one round trip
             return await asyncio.shield(reserving)
         except BaseException:
             self._start(self._give_back(reserving))  # it may still succeed, and no call will use it
             raise
 
+    async def _check_caps(self, caller: Caller) -> None:
+        """Raise CallsPaused at the kill switch, the platform's cap, the agent's cap or the fleet's; the first of these that holds."""
+        caps = self.agent_caps
+        if caps is None or caller.agent is None or not caps.has_cap(caller.agent):
+            await self.spend.admit(self.cap_micro_usd)
+            return
+        checks = await asyncio.gather(self.spend.admit(self.cap_micro_usd), caps.admit(caller.agent), return_exceptions=True)
+        for error in checks:
+            if error is not None:
+                raise error
+
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
         with suppress(PortError):  # also if the reservation failed
             await self.budgets.release(await reserving)
+
+    def _refuse(self, caller: Caller, error: NoAnswer | PortError, run: ChainRun | None = None) -> None:
+        """Record that no backend was asked. Neither waits nor raises."""
+        call = ModelCall(
+            id=uuid4(),
+            day=self.clock.now().astimezone(UTC).date(),
+            model=self._requested_model(caller),
+            outcome=CallOutcome.REFUSED,
+            latency_ms=0,
+            error=describe_call_error(error),
+            attempts=() if run is None else run.attempts,
+            waited_ms=None if run is None else run.waited_ms,
+            **caller_columns(caller),
+        )
+        self.meter.count(call)
+        if self._refused.add(call):
+            self._start(self._refused.write(self.calls, self.transactions))
+
+    def _requested_model(self, caller: Caller) -> str:
+        tier = self.catalogue.tiers.get(caller.tier)
+        names = caller.models or (tier.chain if tier is not None else ())
+        model = self.catalogue.models.get(names[0]) if names else None
+        return model.id if model is not None else ""
 
     # --- after the call
 
@@ -179,6 +238,7 @@ class Gateway:
             model=link.model,
             outcome=CallOutcome.ANSWERED,
             latency_ms=answered.ms,
+            waited_ms=admitted.run.waited_ms,
             backend=link.backend.name,
             answered_by=completion.model,
             attempts=answered.attempts,
@@ -210,6 +270,10 @@ class Gateway:
     async def _record_failure(self, admitted: AdmittedCall, error: BaseException, recorder: CallRecorder | None) -> None:
         """Count and record a call that gave no whole answer: it cost nothing, or the tokens produced so far. These are recorded too."""
         run = admitted.run
+        if isinstance(error, NoCapacity) or (isinstance(error, ChainFailed) and error.last is None):
+            self._refuse(admitted.caller, error, run)
+            await asyncio.shield(self._start(self.budgets.release(admitted.hold)))
+            return
         link = run.called or admitted.links[0]
         outcome, usage, model = CallOutcome.FAILED, Usage(), admitted.links[0].model
         backend: str | None = None
@@ -228,7 +292,9 @@ class Gateway:
         call = admitted.call(
             model=model,
             outcome=outcome,
-            latency_ms=0,
+            latency_ms=run.ms,
+            error=describe_call_error(error),
+            waited_ms=run.waited_ms,
             backend=backend,
             attempts=run.attempts,
             usage=usage,
@@ -280,6 +346,8 @@ class Gateway:
     async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
         # A task of its own: if the budget raises, `wait_settled` still waits until the money is counted.
         adding = self._start(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id))
+        if self.agent_caps is not None and call.agent is not None and call.micro_usd:
+            self._start(self.agent_caps.add(call.agent, call.micro_usd, day=hold.day, call_id=hold.id))
         await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
         await adding
 
@@ -310,15 +378,33 @@ class AdmittedCall:
 
     def call(self, **fields: Any) -> ModelCall:
         """The row of the call, with the fields that every outcome has."""
-        caller = self.caller
-        return ModelCall(
-            id=self.hold.id,
-            day=self.hold.day,
-            account_id=caller.account,
-            source=caller.source,
-            tier=caller.tier,
-            user_id=caller.user_id,
-            turn_id=caller.turn_id,
-            session_id=caller.session_id,
-            **fields,
-        )
+        return ModelCall(id=self.hold.id, day=self.hold.day, **caller_columns(self.caller), **fields)
+
+
+def caller_columns(caller: Caller) -> dict[str, Any]:
+    """The fields of a call's row that its caller decides."""
+    return {
+        "account_id": caller.account,
+        "source": caller.source,
+        "purpose": caller.purpose,
+        "tier": caller.tier,
+        "user_id": caller.user_id,
+        "agent": caller.agent,
+        "platform": caller.platform,
+        "api_key_id": caller.api_key_id,
+        "turn_id": caller.turn_id,
+        "session_id": caller.session_id,
+    }
+
+
+def describe_call_error(error: BaseException) -> str:
+    """The name of an error and its reason, if it has one. Few different values: no text of a vendor, no number."""
+    name = type(error).__name__
+    match error:
+        case CallsPaused():
+            return f"{name}: {error.reason}"
+        case BudgetSpent():
+            return f"{name}: {error.window}"
+        case ChainFailed():
+            return f"{name}: {'no model' if error.last is None else type(error.last).__name__}"
+    return name

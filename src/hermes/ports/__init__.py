@@ -11,6 +11,7 @@ channels   platforms: channels, their accounts, the client that sends
 memories   facts, earlier messages, dreams, embeddings, souls
 backends   requests to models, their answers, and how they can fail
 models     the call of a model as the rest of Hermes sees it, its cache, its record, the meters
+spending   what was spent in each hour, by agent, platform, purpose and more
 tools      pictures that users send, and tools that a model may call
 
 Knows no adapter: `hermes.app` chooses the adapter behind each port."""

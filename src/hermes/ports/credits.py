@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
@@ -167,10 +168,12 @@ class PauseReason(StrEnum):
 
     CAP = "cap"
     KILL_SWITCH = "kill switch"
+    AGENT_CAP = "agent's cap"
+    FLEET_CAP = "fleet's cap"
 
 
 class CallsPaused(PortError):
-    """No model is called for any user at the moment."""
+    """No model is called at the moment: for any user, or for the agent that would answer."""
 
     def __init__(self, reason: PauseReason, until: datetime | None) -> None:
         super().__init__(f"paused by the {reason} until {f'{until:%Y-%m-%d %H:%M} UTC' if until else 'the operator releases it'}")
@@ -202,6 +205,10 @@ class GlobalSpend(Protocol):
         `call_id` names the row in `calls`, committed before: a counter rebuilt from the rows has counted it and does not count it again."""
         ...
 
+    async def spent_today(self) -> int:
+        """Return the micro-dollars of today. Raises StoreUnavailable."""
+        ...
+
     async def kill_switch(self, reason: str, by: str) -> None:
         """Stop all calls, now and in every process, until the operator releases the switch. If repeated, the first reason stands.
 
@@ -215,3 +222,45 @@ class GlobalSpend(Protocol):
     async def kill_switch_record(self) -> KillSwitchRecord | None:
         """Return the record of the kill switch if it is engaged."""
         ...
+
+
+# --- the money of agents, per day: calls that are made for an agent count for it, and for the fleet, which is all agents together
+
+
+class AgentSpend(Protocol):
+    """The money that each agent spends. Its caps hold in all processes together, and fail open as the platform's cap does.
+
+    When an agent or the fleet has spent 80 % and 100 % of its cap, the operator gets the alert `budget_threshold`, once per day and cap."""
+
+    async def admit(self, agent: str, *, cap_micro_usd: int | None, fleet_cap_micro_usd: int | None) -> None:
+        """Return if a model may be called for the agent; raise CallsPaused at its cap, or at the fleet's, until the next day (UTC).
+
+        Reserves nothing, so calls under way may end above the cap."""
+        ...
+
+    async def add(self, agent: str, micro_usd: int, *, day: date, call_id: UUID) -> None:
+        """Count money that a call cost, on the day that pays it. Does not raise while the store is down; the amount is added later.
+
+        `call_id` names the row in `calls`, committed before: counters rebuilt from the rows have counted it and do not count it again."""
+        ...
+
+    async def spent_today(self) -> Mapping[str, int]:
+        """Return the micro-dollars of today by agent; agents that spent nothing may be missing. Raises StoreUnavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpend:
+    """What was spent on a day, and the cap; both in micro-dollars. Without a limit, the cap is None."""
+
+    micro_usd: int
+    cap_micro_usd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendToday:
+    """What was spent today (UTC): by the whole platform, by all agents together, and by each agent."""
+
+    platform: DaySpend
+    fleet: DaySpend
+    agents: Mapping[str, DaySpend]

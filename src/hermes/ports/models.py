@@ -18,6 +18,7 @@ from uuid import UUID
 
 from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
 from hermes.ports.runtime import Transaction
+from hermes.turn import Platform
 
 # --- a call: the caller, the answer, and why there may be none
 
@@ -33,6 +34,24 @@ class CallSource(StrEnum):
     CANARY = "canary"
 
 
+class CallPurpose(StrEnum):
+    """What the answer is for."""
+
+    ANSWER = "answer"
+    """The first call of a turn."""
+    CONCLUDE = "conclude"
+    """The call after the tools of a turn have run."""
+    COMPACT = "compact"
+    """The summary of a history that has grown too long for the model."""
+    REMEMBER = "remember"
+    """What a message says about its writer."""
+    DREAM = "dream"
+    COMPLETIONS = "completions"
+    BATCH = "batch"
+    CANARY = "canary"
+    REPLAY = "replay"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Which user a model is called for, and who pays."""
@@ -41,14 +60,23 @@ class Caller:
     account: str
     tier: str
     source: CallSource
+    purpose: CallPurpose | None = None
+    """None: the source alone says what the call is for."""
+    platform: Platform | None = None
+    """Where the user wrote; None for calls that no message caused."""
+    api_key_id: UUID | None = None
+    """The API key of the program that caused the call."""
     turn_id: UUID | None = None
+    """The turn that caused the call, also if the turn has ended: what is learned from a message is part of the turn's cost."""
     session_id: UUID | None = None
     may_use_cache: bool = True
     """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
     models: Sequence[str] | None = None
     """The chain to try in place of the tier's own."""
     agent: str | None = None
-    """The agent that answers: its own adapter is tried before the chain."""
+    """The agent that the call is made for. The call counts in the agent's spend, and its cap applies."""
+    uses_adapter: bool = True
+    """Whether the agent's own adapter is tried before the chain."""
     deadline_s: float | None = None
     """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
 
@@ -157,6 +185,8 @@ class CallOutcome(StrEnum):
     CUT_SHORT = "cut_short"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REFUSED = "refused"
+    """No backend was asked: the kill switch, a cap, the user's budget, no free slot, no price, no model, or a store that is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +201,21 @@ class ModelCall:
     source: CallSource
     tier: str
     model: str
-    """The model that was requested."""
+    """The model that was requested; empty for a refused call that had none."""
     outcome: CallOutcome
     latency_ms: int
+    """From the first attempt to the answer or the failure, without the waits for slots."""
+    purpose: CallPurpose | None = None
+    agent: str | None = None
+    platform: Platform | None = None
+    api_key_id: UUID | None = None
+    error: str | None = None
+    """Why there is no whole answer, by the error's name and its reason: `ChainFailed: Overloaded`, `CallsPaused: cap`. Never a text from
+    outside."""
+    waited_ms: int | None = None
+    """For slots, over the whole chain."""
+    times: int = 1
+    """Above 1 only for refused calls: one row stands for many of them, and then names neither user nor turn."""
     user_id: UUID | None = None
     """None: the call counts for no user's budget, only for the global one."""
     turn_id: UUID | None = None
@@ -204,6 +246,7 @@ class CallTotals:
     """Sums over calls."""
 
     calls: int
+    """Sums over days count the rows of refused calls too; the sum of a turn does not."""
     tokens: int
     micro_usd: int
 
@@ -217,8 +260,16 @@ class DayTotals:
     ids: Sequence[UUID]
 
 
+@dataclass(frozen=True, slots=True)
+class AgentTotals:
+    """The money of one day by agent, and the ids of those of the calls that the caller asked for."""
+
+    micro_usd: Mapping[str, int]
+    ids: Sequence[UUID]
+
+
 class ModelCalls(Protocol):
-    """The rows of model calls. They are only added, never changed."""
+    """The rows of model calls. They are only added, never changed. Rows of refused calls have no tokens and no cost."""
 
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
         """Record a call; False if its id was recorded before: then the first row stands."""
@@ -234,6 +285,15 @@ class ModelCalls(Protocol):
 
     async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
         """Return the totals of all users on a day as of one moment, with the ids of the calls recorded within the last `recent_s`."""
+        ...
+
+    async def of_agents(self, tx: Transaction, day: date, *, recent_s: float) -> AgentTotals:
+        """Return the money of each agent's calls on a day as of one moment, with the ids of those recorded within the last `recent_s`."""
+        ...
+
+    async def cost_of_turn(self, tx: Transaction, turn_id: UUID) -> CallTotals:
+        """Sum up every call that a turn caused, as far as it is recorded by now: all attempts of the turn, the compaction of its history,
+        the call after tools, and what was learned from its message afterwards."""
         ...
 
     async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:

@@ -316,6 +316,8 @@ class Agent:
     """The folder of its adapter, for adapters that work in a folder."""
     epoch: int = 0
     """How often its adapter or folder was changed."""
+    daily_micro_usd: int | None = None
+    """How much its calls may cost in a UTC day; None for no limit."""
     accounts: tuple[str, ...] = ()
     """The accounts it answers on, in alphabetical order."""
 
@@ -386,6 +388,10 @@ class Agents(Protocol):
         """Move an agent's pointer and add the event; return the agent after the move.
 
         Raises NotFound, and AgentChanged if the epoch is not `expected_epoch`. Repeating it changes nothing and returns the same."""
+        ...
+
+    async def set_cap(self, tx: Transaction, name: str, daily_micro_usd: int | None) -> Agent:
+        """Set how much an agent may spend in a UTC day; return the agent. Raises NotFound, and ValueError for an amount below zero."""
         ...
 
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:

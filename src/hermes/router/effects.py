@@ -13,7 +13,7 @@ from hermes.graph import CallRecord
 from hermes.ports.backends import ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
-from hermes.ports.models import Answer, Caller, CallSource, NoAnswer
+from hermes.ports.models import Answer, Caller, CallPurpose, CallSource, NoAnswer
 from hermes.ports.tools import ToolCall
 from hermes.router.services import Services
 from hermes.router.steps.resolve_user import ResolvedUser
@@ -169,12 +169,15 @@ async def ask_model(
     return EffectResult(answer.to_bytes(), answer.facts)
 
 
-def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID) -> Caller:
+def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID, purpose: CallPurpose) -> Caller:
     return Caller(
         user_id=claim.user_id,
         account=claim.envelope.account,
         tier=person.tier,
         source=CallSource.ROUTER,
+        purpose=purpose,
+        platform=claim.envelope.event.platform,
+        api_key_id=claim.envelope.api_key_id,
         turn_id=claim.turn_id,
         session_id=session_id,
         agent=person.agent.name,

@@ -20,11 +20,12 @@ import structlog
 
 from hermes.ports.errors import PortError, StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Dreams, Fact, Memories, Souls
+from hermes.ports.models import CallPurpose
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Users
 from hermes.soul.extract_answer import CODE_FENCE, BadAnswer
 from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
-from hermes.soul.memory_model import MemoryModel, TextCompleter
+from hermes.soul.memory_model import MemoryCause, MemoryModel, TextCompleter
 from hermes.soul.prompt_layers import MAX_GAPS, Sanitize, data_block
 from hermes.soul.terms import canonical, terms, words
 
@@ -258,5 +259,6 @@ class DreamJob:
             channels = (await self.people.channels(tx, [user_id])).get(user_id)
         if not channels:
             return self.dreamer
-        complete = self.memory_model.on_behalf_of(user_id, channels[-1].account, deadline_s=self.dreamer.timeout_s - 5.0)
+        cause = MemoryCause(CallPurpose.DREAM, channels[-1].platform)
+        complete = self.memory_model.on_behalf_of(user_id, channels[-1].account, cause, deadline_s=self.dreamer.timeout_s - 5.0)
         return replace(self.dreamer, complete=complete)

@@ -24,6 +24,7 @@ import structlog
 from hermes.ports.errors import UserErased
 from hermes.ports.inbox import Inbox, InboxMessage
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, FactChange, FactOrigin, ForgetMark, Memories, Souls
+from hermes.ports.models import CallPurpose
 from hermes.ports.runtime import Clock, Transaction, Transactions
 from hermes.ports.sessions import Journal
 from hermes.router.steps.build_messages import Prompt
@@ -31,7 +32,7 @@ from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_pro
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.fact_keys import LIST_KEYS, BadValue, Op, normalize_value, split_items
 from hermes.soul.forgetting import ForgetRequest, MemoryEraser, is_marked
-from hermes.soul.memory_model import MemoryModel, TextCompleter
+from hermes.soul.memory_model import MemoryCause, MemoryModel, TextCompleter
 from hermes.soul.prompt_layers import Sanitize
 from hermes.soul.recall import rank_facts
 from hermes.soul.supersede import LearnedFact, facts_after, outdated_value, plan_change
@@ -370,9 +371,9 @@ class LearnJob:
     async def _learn(self, learnable: LearnableMessage) -> None:
         message, writer = learnable.message, self.writer
         if self.memory_model is not None:
-            writer = replace(
-                writer, complete=self.memory_model.on_behalf_of(message.user_id, message.envelope.account, turn_id=message.turn_id)
-            )
+            envelope = message.envelope
+            cause = MemoryCause(CallPurpose.REMEMBER, envelope.event.platform, envelope.api_key_id, message.turn_id)
+            writer = replace(writer, complete=self.memory_model.on_behalf_of(message.user_id, envelope.account, cause))
         text, now = message.envelope.event.text, self.clock.now()
         saved = await writer.extract_and_save(message.user_id, message.turn_id, text, shown=learnable.shown, now=now)
         if saved:

@@ -15,9 +15,10 @@ from uuid import UUID
 from hermes.ports.backends import BackendError, ModelRequest
 from hermes.ports.credits import Budgets, BudgetSpent, CallsPaused
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.models import Caller, CallSource, Models, NoAnswer
+from hermes.ports.models import Caller, CallPurpose, CallSource, Models, NoAnswer
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Agent, User, Users, UserState
+from hermes.turn import Platform
 
 TextCompleter = Callable[[list[dict[str, str]]], Awaitable[str]]
 """Asks a model and returns its text."""
@@ -48,6 +49,17 @@ class TokenAllowance(Protocol):
     def month_tokens(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryCause:
+    """Why the memory asks a model: for the call's row."""
+
+    purpose: CallPurpose
+    platform: Platform | None = None
+    api_key_id: UUID | None = None
+    turn_id: UUID | None = None
+    """The turn whose message is learned from: the call is part of its cost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryModel:
     """Asks models on behalf of users."""
@@ -66,7 +78,7 @@ class MemoryModel:
     """The models to try; if empty, those of the user's tier."""
     max_tokens: int = 1_024
 
-    def on_behalf_of(self, user_id: UUID, account: str, *, turn_id: UUID | None = None, deadline_s: float = 25.0) -> TextCompleter:
+    def on_behalf_of(self, user_id: UUID, account: str, cause: MemoryCause, *, deadline_s: float = 25.0) -> TextCompleter:
         """Return a function that asks a model, paid by this user. It raises NO_ANSWER_ERRORS, and UserErased for a deleted user.
 
         The deadline is shorter than the caller's own timeout, so that the call ends by itself and its row says why."""
@@ -82,7 +94,12 @@ class MemoryModel:
                     account=account,
                     tier=tier,
                     source=CallSource.MEMORY,
-                    turn_id=turn_id,
+                    purpose=cause.purpose,
+                    platform=cause.platform,
+                    api_key_id=cause.api_key_id,
+                    turn_id=cause.turn_id,
+                    agent=self.agent_on(account).name,
+                    uses_adapter=False,  # an adapter that works for minutes, in a folder, is not for a line about a user
                     models=self.chain or None,
                     deadline_s=deadline_s,
                 )

@@ -150,6 +150,7 @@ def message_envelope(body: NewMessage, key: ApiKey) -> Envelope:
         event_key=str(uuid4()),
         is_shared=body.shared,
         sender_name=body.user,
+        api_key_id=key.id,
     )
 
 

@@ -75,6 +75,12 @@ class MemoryAgents:
         self._note(agent, moved.epoch, adapter, because)
         return moved
 
+    async def set_cap(self, tx: Transaction, name: str, daily_micro_usd: int | None) -> Agent:
+        if daily_micro_usd is not None and daily_micro_usd < 0:
+            raise ValueError(daily_micro_usd)
+        self.agents[name] = replace(await self.get(tx, name), daily_micro_usd=daily_micro_usd)
+        return self.agents[name]
+
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         agent = await self.get(tx, name)
         if all(event.id != because.id for event in self.history):

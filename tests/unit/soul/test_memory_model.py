@@ -10,13 +10,15 @@ import pytest
 from hermes.ports.backends import ModelRequest, Unreachable
 from hermes.ports.credits import BudgetSpent, BudgetUsage, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
-from hermes.ports.models import Caller, CallSource, ChainFailed, NoAnswer
+from hermes.ports.models import Caller, CallPurpose, CallSource, ChainFailed, NoAnswer
 from hermes.ports.users import Agent, User, UserState
-from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel, NoCapableModel, TokensKeptForAnswers
+from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryCause, MemoryModel, NoCapableModel, TokensKeptForAnswers
 from hermes.testing import ScriptedModel
 from hermes.testing.memory import MemoryTransactions, MemoryUsers
+from hermes.turn import Platform
 
 QUESTION = [{"role": "user", "content": "I'm vegan"}]
+CAUSE = MemoryCause(CallPurpose.REMEMBER, Platform.REST, UUID(int=8), UUID(int=7))
 MORNING = datetime(2026, 11, 16, tzinfo=UTC)
 
 
@@ -53,7 +55,7 @@ class House:
         return MemoryModel(models=self.model, budgets=budgets, transactions=MemoryTransactions(), **parts)
 
     async def ask(self, **changed: Any) -> str:
-        return await self.memory_model(**changed).on_behalf_of(self.user.id, "bali", turn_id=UUID(int=7))(QUESTION)
+        return await self.memory_model(**changed).on_behalf_of(self.user.id, "bali", CAUSE)(QUESTION)
 
 
 async def test_a_call_is_the_users_own_and_says_what_it_was_for() -> None:
@@ -61,7 +63,18 @@ async def test_a_call_is_the_users_own_and_says_what_it_was_for() -> None:
     assert await house.ask() == '{"facts": []}'
     [ask], [caller] = house.model.requests, house.model.callers
     assert caller == Caller(
-        user_id=house.user.id, account="bali", tier="free", source=CallSource.MEMORY, turn_id=UUID(int=7), models=None, deadline_s=25.0
+        user_id=house.user.id,
+        account="bali",
+        tier="free",
+        source=CallSource.MEMORY,
+        purpose=CallPurpose.REMEMBER,
+        platform=Platform.REST,
+        api_key_id=UUID(int=8),
+        turn_id=UUID(int=7),
+        agent=house.agent.name,
+        uses_adapter=False,
+        models=None,
+        deadline_s=25.0,
     )
     assert ask == ModelRequest(messages=QUESTION, max_tokens=1_024, sampling={"temperature": 0}, user=str(house.user.id))
 

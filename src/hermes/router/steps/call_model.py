@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes.ports.inbox import Claim
+from hermes.ports.models import CallPurpose
 from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
@@ -14,7 +15,7 @@ async def call_model(
     claim: Claim, prompt: Prompt, person: ResolvedUser, past: LoadedHistory, services: Services
 ) -> tuple[Prompt, JournaledAnswer]:
     """Return the prompt that was sent, and the answer. Raises NoAnswer, BudgetSpent, CallsPaused; a call that was paid is counted."""
-    caller = make_caller(claim, person, past.session.id)
+    caller = make_caller(claim, person, past.session.id, CallPurpose.ANSWER)
     prepared = prompt.to_bytes()
 
     def read(request: bytes) -> Prompt:

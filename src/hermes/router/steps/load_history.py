@@ -18,7 +18,7 @@ import structlog
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.inbox import Claim
-from hermes.ports.models import Caller, NoAnswer
+from hermes.ports.models import Caller, CallPurpose, NoAnswer
 from hermes.ports.sessions import RecentHistory, Session
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
@@ -58,7 +58,7 @@ async def load_history(claim: Claim, person: ResolvedUser, services: Services) -
         return past
     if claim.envelope.is_shared:
         return without_oldest(past, compaction, person.tier)
-    caller = replace(make_caller(claim, person, past.session.id), may_use_cache=False)
+    caller = replace(make_caller(claim, person, past.session.id, CallPurpose.COMPACT), may_use_cache=False)
     if await compact_history(claim, past.session, caller, compaction, services):
         return replace(await read_history(claim, services), is_compacted=True)
     return past

@@ -161,7 +161,10 @@ def sampled_entry(answer: JournaledAnswer, prompt: Prompt, keep_reasoning: KeepR
 
 
 def provenance(transcript: TurnTranscript | None) -> dict[str, Any]:
-    """The fields of EMPTY_PROVENANCE as far as a model call fills them, with the rate and the calls behind them."""
+    """The fields of EMPTY_PROVENANCE as far as a model call fills them, with the rate and the calls behind them.
+
+    Tokens and cost are those of the answers that the user got. What else the turn caused (a compaction, attempts that were cut off, what is
+    learned from the message later) has rows in `calls` with the turn's id: `ModelCalls.cost_of_turn` sums up all of them."""
     if transcript is None:
         return {}
     answers = transcript.answers

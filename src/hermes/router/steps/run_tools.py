@@ -13,7 +13,7 @@ from typing import Any
 from hermes.ports.backends import BackendError
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.inbox import Claim
-from hermes.ports.models import NoAnswer
+from hermes.ports.models import CallPurpose, NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
 from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
 from hermes.router.replies import ReplyKind, reply
@@ -68,7 +68,8 @@ async def run_tools(
 
     async def conclude(_: bytes) -> EffectResult:
         async with asyncio.timeout(services.model_s):
-            return await ask_model(services, messages, make_caller(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
+            caller = make_caller(claim, person, past.session.id, CallPurpose.CONCLUDE)
+            return await ask_model(services, messages, caller, tools=prompt.tools, tool_choice="none")
 
     try:
         # The journal already has the first request, its answer and the results word for word, and this request follows from them.

@@ -128,7 +128,7 @@ class PostgresAgents:
     """The port Agents. A transaction that changes an agent's adapter holds the agent's row until its end."""
 
     async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
-        columns = {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")}
+        columns = {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd", "daily_micro_usd")}
         agent_id: UUID | None = await fetch_value(tx, AGENTS["add"], columns)
         if agent_id is not None:
             for account in agent.accounts:
@@ -155,6 +155,12 @@ class PostgresAgents:
         await execute(tx, AGENTS["point"], {"agent_id": before.id, "adapter": adapter, "cwd": cwd})
         event = event_columns(because) | {"agent_id": before.id, "old": before.adapter, "new": adapter, "epoch": before.epoch + 1}
         await execute(tx, AGENTS["note"], event)
+        return await self.get(tx, name)
+
+    async def set_cap(self, tx: Transaction, name: str, daily_micro_usd: int | None) -> Agent:
+        if daily_micro_usd is not None and daily_micro_usd < 0:
+            raise ValueError(f"a cap is not below zero, got {daily_micro_usd}")
+        await execute(tx, AGENTS["set_cap"], {"name": name, "daily_micro_usd": daily_micro_usd})
         return await self.get(tx, name)
 
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:

@@ -42,6 +42,7 @@ class PostgresInbox:
             "channel_id": envelope.channel_id,
             "user_id": user.id,
             "is_shared": envelope.is_shared,
+            "api_key_id": envelope.api_key_id,
         }
         first, is_full = await self._find_first(tx, row)
         if first is not None:
@@ -207,6 +208,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
     """Write an envelope as JSON; `decode_envelope` reads it back."""
     fields = asdict(envelope)
     fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
+    fields["api_key_id"] = str(envelope.api_key_id) if envelope.api_key_id else None
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -214,12 +216,13 @@ def decode_envelope(data: bytes) -> Envelope:
     """Read an envelope back. Fields that only a newer Hermes knows are ignored: both versions may run during an update."""
     fields = {name: value for name, value in json.loads(data).items() if name in ENVELOPE_FIELDS}
     event = {name: value for name, value in fields.pop("event").items() if name in EVENT_FIELDS}
-    sent_at = fields.pop("sent_at")
+    sent_at, api_key_id = fields.pop("sent_at"), fields.pop("api_key_id", None)
     if "is_shared" not in fields:  # a version that did not store it wrote this envelope
         fields["is_shared"] = fields["channel_id"].startswith(GROUP_PREFIXES.get(Platform(event["platform"]), NO_PREFIXES))
     return Envelope(
         event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),
         sent_at=datetime.fromisoformat(sent_at) if sent_at else None,
         attachments=tuple(fields.pop("attachments")),
+        api_key_id=UUID(api_key_id) if api_key_id else None,
         **fields,
     )

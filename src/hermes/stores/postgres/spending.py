@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 from hermes.ports.backends import Usage
 from hermes.ports.credits import Balance, KillSwitchRecord
 from hermes.ports.errors import NotFound, OutOfCredit
-from hermes.ports.models import CallAttempt, CallTotals, DayTotals, ModelCall
+from hermes.ports.models import AgentTotals, CallAttempt, CallTotals, DayTotals, ModelCall
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.queries import load_queries
@@ -28,7 +28,7 @@ ATTEMPT_FIELDS = tuple(field.name for field in fields(CallAttempt))
 CALL_FIELDS = tuple(
     field.name
     for field in fields(ModelCall)
-    if field.name not in {"id", "turn_id", "user_id", "session_id", "usage", "day", "attempts", "rate"}
+    if field.name not in {"id", "turn_id", "user_id", "session_id", "api_key_id", "usage", "day", "attempts", "rate"}
 )
 
 
@@ -111,6 +111,14 @@ class PostgresModelCalls:
         [totals] = await fetch_rows(tx, read_day_totals, CALLS["on_day"], {"day": day, "recent_s": recent_s})
         return totals
 
+    async def of_agents(self, tx: Transaction, day: date, *, recent_s: float) -> AgentTotals:
+        [totals] = await fetch_rows(tx, AgentTotals, CALLS["of_agents"], {"day": day, "recent_s": recent_s})
+        return totals
+
+    async def cost_of_turn(self, tx: Transaction, turn_id: UUID) -> CallTotals:
+        [totals] = await fetch_rows(tx, CallTotals, CALLS["cost_of_turn"], {"turn_id": turn_id})
+        return totals
+
     async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
         return await execute(tx, CALLS["note_alert"], {"subject": subject, "period": period, "percent": percent}) > 0
 
@@ -142,7 +150,7 @@ def read_day_totals(*, day: date, ids: Sequence[UUID], **totals: int) -> DayTota
 def call_columns(call: ModelCall) -> dict[str, Any]:
     """The call as one JSON value, from which the query makes its row."""
     row: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
-    for name in ("id", "turn_id", "user_id", "session_id"):
+    for name in ("id", "turn_id", "user_id", "session_id", "api_key_id"):
         value = getattr(call, name)
         row[name] = None if value is None else str(value)
     usage = {name: getattr(call.usage, name) for name in USAGE_FIELDS}

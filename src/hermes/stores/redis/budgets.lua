@@ -7,6 +7,8 @@
 --   hermes:budgets:{user}:2026-11-15:settled   the holds of that day that are settled
 --   agnt:global_spend:2026-11-15               the global spend in micro-dollars
 --   hermes:budgets:global:2026-11-15           generation and alerted:… of that counter; …:counted the calls that a rebuild found in SQL
+--   hermes:budgets:agents:2026-11-15           the spend of agents in micro-dollars: generation, fleet, agent:{name}, alerted:…;
+--                                              …:counted as above
 --   …:rebuild                                  held by the process that rebuilds
 --
 -- A missing counter never means zero, it means: rebuild. Amounts are passed on as the strings they came as, because Lua rounds a number that
@@ -224,6 +226,58 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
 else
     redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2])
 end
+
+-- name: admit_agent
+-- KEYS generation agents · ARGV agent agent_cap fleet_cap ('0' for none)
+local agents, agent = KEYS[2], ARGV[1]
+if not is_current(agents) then
+    return {'rebuild'}
+end
+local spent = redis.call('HMGET', agents, 'agent:' .. agent, 'fleet')
+local passed = {spent[1] or '0', spent[2] or '0'}
+-- With the cap in the label: after the operator has raised a cap, its thresholds are new ones.
+pass(agents, 'agent:' .. ARGV[2] .. ':' .. agent, number(spent[1]), tonumber(ARGV[2]), passed)
+pass(agents, 'fleet:' .. ARGV[3], number(spent[2]), tonumber(ARGV[3]), passed)
+return passed
+
+-- name: add_agent
+-- KEYS generation agents counted · ARGV agent micro_usd call
+local agents, counted = KEYS[2], KEYS[3]
+local agent, micro_usd, call = unpack(ARGV)
+if not is_current(agents) then
+    return {'rebuild'}
+end
+if redis.call('SISMEMBER', counted, call) == 0 then
+    redis.call('HINCRBY', agents, 'agent:' .. agent, micro_usd)
+    redis.call('HINCRBY', agents, 'fleet', micro_usd)
+end
+return {'added'}
+
+-- name: spent_by_agents
+-- KEYS generation agents
+if not is_current(KEYS[2]) then
+    return {'rebuild'}
+end
+return redis.call('HGETALL', KEYS[2])
+
+-- name: rebuild_agents
+-- KEYS generation agents counted rebuild · ARGV token ttl_s fleet [[agent, micro_usd], …] and [call, …] as JSON; amounts as strings
+local agents, counted, rebuild = KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, fleet = ARGV[1], ARGV[2], ARGV[3]
+if redis.call('GET', rebuild) ~= token then
+    return 0
+end
+redis.call('DEL', rebuild, agents, counted)
+redis.call('HSET', agents, 'generation', start_generation(token), 'fleet', fleet)
+for _, spent in ipairs(cjson.decode(ARGV[4])) do
+    redis.call('HSET', agents, 'agent:' .. spent[1], spent[2])
+end
+redis.call('EXPIRE', agents, ttl)
+for _, call in ipairs(cjson.decode(ARGV[5])) do
+    redis.call('SADD', counted, call)
+end
+redis.call('EXPIRE', counted, ttl)
+return 1
 
 -- name: delete_keys
 -- KEYS generation key…

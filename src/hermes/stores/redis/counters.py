@@ -117,6 +117,11 @@ def global_keys(day: date) -> list[str]:
     return [GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
 
 
+def agent_keys(day: date) -> list[str]:
+    agents = f"hermes:budgets:agents:{day.isoformat()}"
+    return [GENERATION_KEY, agents, f"{agents}:counted"]
+
+
 def lease_member(hold: BudgetHold) -> str:
     return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}"
 

@@ -94,6 +94,15 @@ class RedisGlobalSpend:
             self._missed_days = {late for late in self._missed_days if late >= today - timedelta(days=1)} | {day or today}
             self._note_outage(error)
 
+    async def spent_today(self) -> int:
+        day = self._today()
+        with translate_redis_errors():
+            spent, *_ = await self._run_script("admit", day, [0])
+        if int(spent) < KILL_SWITCH_MICRO_USD:
+            return int(spent)
+        async with self._transactions.begin() as tx:  # the switch stands in the counter's place
+            return (await self._calls.on_day(tx, day, recent_s=0)).totals.micro_usd
+
     async def kill_switch(self, reason: str, by: str) -> None:
         # Also if a record is known already: another process may have released it a moment ago.
         self._unsaved = KillSwitchRecord(self._clock.now(), by, reason)

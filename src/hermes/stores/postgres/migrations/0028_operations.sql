@@ -20,8 +20,10 @@ alter table calls
     add column agent      text,
     add column platform   text,
     add column api_key_id uuid,
-    add column error      text,                      -- NoCapacity, ChainFailed, BudgetSpent, CallsPaused, TimeoutError, …
-    add column waited_ms  integer check (waited_ms >= 0);  -- for a slot
+    add column error      text,                      -- NoCapacity, ChainFailed: Overloaded, BudgetSpent: day, CallsPaused: cap, …
+    add column waited_ms  integer check (waited_ms >= 0),  -- for slots
+    add column times      integer check (times >= 1);      -- of a refused call: how many calls the row stands for; null: one
+alter table agents add column daily_micro_usd bigint check (daily_micro_usd >= 0);  -- its cap for one UTC day; null: none
 
 -- --- sums by the hour. A chore makes the last hours again; money here equals the sum over `calls` to the micro-dollar.
 
@@ -34,8 +36,9 @@ create table spend_hours (
     purpose    text not null,
     model      text not null,
     api_key_id uuid,
-    calls      bigint not null,
+    calls      bigint not null,                      -- that reached a backend or the cache
     failed     bigint not null,
+    refused    bigint not null,                      -- that no backend was asked for; not among the calls
     cache_hits bigint not null,
     fell_over  bigint not null,                      -- answered, but not by the first attempt
     tokens_in  bigint not null,
@@ -54,6 +57,11 @@ create table tool_hours (
     ms         bigint not null,
     worst_ms   integer not null,
     primary key (hour, account_id, tool)
+);
+-- How far the sums are final: every transaction that began before `summed_to` had ended when the hours before it were summed.
+create table sum_marks (
+    name      text primary key,                      -- calls, tools
+    summed_to timestamptz not null
 );
 
 -- --- processes: one row each, written by a coroutine on the process's own event loop

@@ -1,8 +1,8 @@
 -- Agents, their current adapters, and the fleet's history.
 
 -- name: add
-insert into agents (name, tone, role, tier, adapter, cwd)
-values (%(name)s, %(tone)s, %(role)s, %(tier)s, %(adapter)s, %(cwd)s)
+insert into agents (name, tone, role, tier, adapter, cwd, daily_micro_usd)
+values (%(name)s, %(tone)s, %(role)s, %(tier)s, %(adapter)s, %(cwd)s, %(daily_micro_usd)s)
 on conflict (name) do nothing
 returning id
 
@@ -11,12 +11,12 @@ insert into accounts (id, agent_id) values (%(account)s, %(agent_id)s)
 on conflict (id) do update set agent_id = excluded.agent_id
 
 -- name: get
-select name, tone, role, tier, adapter, cwd, epoch,
+select name, tone, role, tier, adapter, cwd, epoch, daily_micro_usd,
     array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id) as accounts
 from agents where name = %(name)s
 
 -- name: list
-select name, tone, role, tier, adapter, cwd, epoch,
+select name, tone, role, tier, adapter, cwd, epoch, daily_micro_usd,
     array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id) as accounts
 from agents order by name
 
@@ -25,6 +25,9 @@ select id, adapter, epoch from agents where name = %(name)s for update
 
 -- name: point
 update agents set adapter = %(adapter)s, cwd = %(cwd)s, epoch = epoch + 1 where id = %(agent_id)s
+
+-- name: set_cap
+update agents set daily_micro_usd = %(daily_micro_usd)s where name = %(name)s
 
 -- name: note
 insert into fleet_events (id, agent_id, kind, old_adapter, new_adapter, reason, by, checks, epoch)

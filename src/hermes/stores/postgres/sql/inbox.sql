@@ -17,8 +17,8 @@ on conflict (account_id, platform, channel_id) do update set last_seq = conversa
 returning id as conversation_id, last_seq as seq
 
 -- name: add
-insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope)
-values (%(turn_id)s, %(account)s, %(event_key)s, %(conversation_id)s, %(user_id)s, %(seq)s, %(envelope)s)
+insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope, api_key_id)
+values (%(turn_id)s, %(account)s, %(event_key)s, %(conversation_id)s, %(user_id)s, %(seq)s, %(envelope)s, %(api_key_id)s)
 on conflict (account_id, event_key) do nothing
 returning turn_id
 

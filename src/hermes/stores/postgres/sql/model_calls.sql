@@ -5,17 +5,17 @@
 insert into calls (
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
-    latency_ms, first_token_ms, day
+    latency_ms, first_token_ms, day, purpose, agent, platform, api_key_id, error, waited_ms, times
 )
 select
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
-    latency_ms, first_token_ms, day
+    latency_ms, first_token_ms, day, purpose, agent, platform, api_key_id, error, waited_ms, times
 from jsonb_to_record(%(call)s) as call (
     id uuid, turn_id uuid, user_id uuid, account_id text, session_id uuid, response_id text, source text, tier text, backend text,
     model text, answered_by text, attempts jsonb, tokens_in bigint, tokens_out bigint, cache_read bigint, cache_write bigint,
     cache_write_1h bigint, micro_usd bigint, rate jsonb, is_estimated boolean, cache_hit boolean, outcome text, latency_ms integer,
-    first_token_ms integer, day date
+    first_token_ms integer, day date, purpose text, agent text, platform text, api_key_id uuid, error text, waited_ms integer, times integer
 )
 on conflict (id) do nothing
 returning id
@@ -44,6 +44,19 @@ with recent as (
 select %(day)s::date as day, count(*) as calls, coalesce(sum(tokens), 0)::bigint as tokens,
     coalesce(sum(micro_usd), 0)::bigint as micro_usd, (select ids from recent)
 from calls where day = %(day)s
+
+-- name: of_agents
+-- One statement reads one snapshot, as in on_day. Agents without money on that day are left out.
+select coalesce(jsonb_object_agg(agent, micro_usd), '{}') as micro_usd, (
+    select coalesce(array_agg(id), '{}') from calls
+    where day = %(day)s and agent is not null and created_at > clock_timestamp() - make_interval(secs => %(recent_s)s)
+) as ids
+from (select agent, sum(micro_usd)::bigint as micro_usd from calls where day = %(day)s and agent is not null group by agent) as spent
+
+-- name: cost_of_turn
+select count(*) filter (where outcome <> 'refused') as calls, coalesce(sum(tokens), 0)::bigint as tokens,
+    coalesce(sum(micro_usd), 0)::bigint as micro_usd
+from calls where turn_id = %(turn_id)s
 
 -- name: note_alert
 insert into budget_alerts (subject, period, percent) values (%(subject)s, %(period)s, %(percent)s)

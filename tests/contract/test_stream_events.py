@@ -113,6 +113,7 @@ async def test_an_event_that_commits_late_is_not_skipped(
         assert seen == []
         async with database.begin() as tx:  # a turn's own events are read at once, whoever else is writing
             assert [event.type for event in await stream.read_turn(tx, claim.turn_id, STREAM_START)] == ["late_number"]
+            assert await stream.read_turn(tx, claim.turn_id, STREAM_START, only_settled=True) == []
         await slow.commit()
     async with asyncio.timeout(10):
         while len(seen) < 2:

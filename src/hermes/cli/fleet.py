@@ -5,32 +5,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from hermes.app import Hermes
+from hermes.app.canary import canary_of
 from hermes.app.models import models_of
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table
 from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes
-from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
-from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
-from hermes.ports.models import Caller, CallSource
-from hermes.ports.users import Agent, FleetEvent, Tone, UserState
+from hermes.gateway.fleet import SwapFailed, SwapResult, adapter_label, require_known
+from hermes.gateway.fleet_views import checks_json, fleet_event_json, swap_json
+from hermes.ports.backends import BackendFinding, FindingLevel
+from hermes.ports.users import Agent, FleetEvent, Tone
 from hermes.terminal import one_line
-from hermes.turn import Platform
 
 OWN_CHAIN = "tier"
 """Typed instead of an adapter: the agent uses the chain of its tier."""
-
-CANARY = ModelRequest(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
-CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
-"""The user of the canary calls: a user of its own, with rows and a budget like every user."""
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.ERROR: "red"}
@@ -59,7 +55,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     agents, health = run(with_hermes(config, read))
     if is_json:
-        print_json([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
+        print_json([{**asdict(agent), "health": checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
         return
     print_table(
         ("agent", "adapter", "tier", "folder", "answers on", "health"),
@@ -109,7 +105,7 @@ def swap(
 
     done = run(with_hermes(config, act))
     if is_json:
-        print_json(_swap_json(done, adapter))
+        print_json(swap_json(done, adapter))
     elif isinstance(done, SwapResult):
         _print_swap(done)
     if isinstance(done, SwapFailed):
@@ -137,7 +133,7 @@ def events(
 
     found = run(with_hermes(config, read))
     if is_json:
-        print_json([_event_json(event) for event in found])
+        print_json([fleet_event_json(event) for event in found])
         return
     if not found:
         typer.echo("No adapter was changed yet; change one: hermes fleet swap AGENT --to ADAPTER")
@@ -200,26 +196,6 @@ def add(
     print_result(asdict(made), f"{name} uses {adapter_label(made.adapter)} and {where}.", is_json=is_json)
 
 
-def canary_of(hermes: Hermes) -> Canary:
-    """Return a function that makes a small real call through the gateway: only to the agent's adapter, in its folder, paid and recorded."""
-
-    async def canary(agent: Agent) -> None:
-        async with hermes.database.begin() as tx:
-            user, _ = await hermes.adapters.people.find_or_create(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
-        tiers = hermes.gateway.catalogue.tiers
-        caller = Caller(
-            user_id=user.id,
-            account=CANARY_ACCOUNT,
-            tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
-            source=CallSource.CANARY,
-            may_use_cache=False,
-            models=None if agent.adapter is None else (agent.adapter,),
-        )
-        await hermes.gateway.complete(replace(CANARY, cwd=Path(agent.cwd) if agent.cwd else None), caller)
-
-    return canary
-
-
 def _print_swap(done: SwapResult) -> None:
     name, now = done.agent.name, adapter_label(done.agent.adapter)
     if not done.is_changed:
@@ -230,31 +206,6 @@ def _print_swap(done: SwapResult) -> None:
     for check in done.checks:
         if check.level is FindingLevel.WARN:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
-
-
-def _swap_json(done: SwapResult | SwapFailed, adapter: str | None) -> dict[str, Any]:
-    if isinstance(done, SwapResult):
-        agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
-    else:
-        agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)
-        outcome = done.because.kind.removeprefix("adapter_")
-    return {"agent": agent.name, "outcome": outcome, "from": old, "to": adapter, "reason": reason, "checks": _checks_json(checks)}
-
-
-def _event_json(event: FleetEvent) -> dict[str, Any]:
-    plain = {name: getattr(event, name) for name in ("agent", "kind", "reason", "by", "epoch")}
-    return {
-        "id": str(event.id),
-        "at": event.at.isoformat(),
-        **plain,
-        "from": event.old,
-        "to": event.new,
-        "checks": _checks_json(event.checks),
-    }
-
-
-def _checks_json(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
-    return [asdict(check) for check in checks]
 
 
 def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> Cell:

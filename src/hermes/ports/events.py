@@ -163,8 +163,9 @@ class StreamEvents(Protocol):
         If the rows were copied into another database, whose transactions have smaller numbers, an old cursor goes on by its number."""
         ...
 
-    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor) -> Sequence[StreamEvent]:
-        """Return all events of one turn after a cursor, in their order, also those that the stream does not show yet."""
+    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False) -> Sequence[StreamEvent]:
+        """Return all events of one turn after a cursor, in their order. Also those that the stream does not show yet, unless
+        `only_settled`: the caller reads on after them, and none may come to lie before them."""
         ...
 
     async def end(self, tx: Transaction) -> EventCursor:

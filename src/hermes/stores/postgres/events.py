@@ -32,9 +32,11 @@ class PostgresStreamEvents:
         is_last = len(events) < limit
         return EventPage(events, max(after, EventCursor(horizon.settled, 0)) if is_last else events[-1].cursor, is_last)
 
-    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor) -> Sequence[StreamEvent]:
-        after = (await read_horizon(tx)).known(after)
-        return await fetch_rows(tx, read_stream_event, SQL["read_turn"], {**event_values(after), "turn_id": turn_id})
+    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False) -> Sequence[StreamEvent]:
+        horizon = await read_horizon(tx)
+        values = {**event_values(horizon.known(after)), "turn_id": turn_id}
+        events = await fetch_rows(tx, read_stream_event, SQL["read_turn"], values)
+        return [event for event in events if event.cursor.xid < horizon.settled] if only_settled else events
 
     async def end(self, tx: Transaction) -> EventCursor:
         return EventCursor((await read_horizon(tx)).settled, 0)

@@ -251,7 +251,14 @@ class MemoryStreamEvents:
         page = later[:limit]
         return EventPage(page, page[-1].cursor if page else after, is_last=len(later) <= limit)
 
-    async def read_turn(self, _: Transaction, turn_id: UUID, after: EventCursor) -> Sequence[StreamEvent]:
+    async def read_turn(
+        self,
+        _: Transaction,
+        turn_id: UUID,
+        after: EventCursor,
+        *,
+        only_settled: bool = False,  # noqa: ARG002  # here every event is
+    ) -> Sequence[StreamEvent]:
         return [event for event in self._events() if event.turn_id == turn_id and event.cursor > after]
 
     async def end(self, _: Transaction) -> EventCursor:

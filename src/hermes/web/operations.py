@@ -2,8 +2,6 @@
 
 Needs an API key with the scope `ops`. An event has ids, names and numbers, and nothing that a user or a model wrote."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

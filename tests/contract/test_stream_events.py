@@ -1,7 +1,9 @@
 """The stream of events: in one order, resumed after a cursor, nothing skipped and nothing twice. On both adapters, as far as memory can."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -9,12 +11,13 @@ from psycopg import AsyncConnection
 
 from hermes.ports.events import (
     ALL_EVENTS,
+    EVENT_NAMES,
     STREAM_START,
     EventCursor,
     EventFilter,
     EventSource,
-    StreamEvent,
-    StreamEvents,
+    OperationsEvent,
+    OperationsEvents,
     event_name,
     stored_type,
 )
@@ -24,11 +27,12 @@ from hermes.ports.sessions import Journal
 from hermes.ports.users import FleetEventKind, SwapReason
 from hermes.stores.postgres.accounts import PostgresAgents
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.events import PostgresStreamEvents
+from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
-from hermes.testing.memory import MemoryInbox, MemoryJournal, MemoryStreamEvents
+from hermes.testing.memory import MemoryInbox, MemoryJournal, MemoryOperationsEvents
 from tests.contract.turns import Turns, on_postgres
+from tests.test_contract_names import names
 
 
 @pytest.fixture
@@ -37,15 +41,15 @@ def journal(inbox: Inbox, keyring: Keyring) -> Journal:
 
 
 @pytest.fixture
-def stream(journal: Journal) -> StreamEvents:
-    return MemoryStreamEvents(journal) if isinstance(journal, MemoryJournal) else PostgresStreamEvents()
+def stream(journal: Journal) -> OperationsEvents:
+    return MemoryOperationsEvents(journal) if isinstance(journal, MemoryJournal) else PostgresOperationsEvents()
 
 
 async def read_all(
-    transactions: Transactions, stream: StreamEvents, after: EventCursor = STREAM_START, *, expected: int = 0
-) -> list[StreamEvent]:
+    transactions: Transactions, stream: OperationsEvents, after: EventCursor = STREAM_START, *, expected: int = 0
+) -> list[OperationsEvent]:
     """All events after a cursor, page by page: at least `expected`, because a transaction of the server itself may hold the stream back."""
-    found: list[StreamEvent] = []
+    found: list[OperationsEvent] = []
     async with asyncio.timeout(10):
         while True:
             async with transactions.begin() as tx:
@@ -57,7 +61,7 @@ async def read_all(
 
 
 async def test_events_come_once_in_their_order_and_effects_when_they_end(
-    turns: Turns, transactions: Transactions, journal: Journal, stream: StreamEvents
+    turns: Turns, transactions: Transactions, journal: Journal, stream: OperationsEvents
 ) -> None:
     one, two = await turns.new_claim(), await turns.new_claim(channel="c2")
     async with transactions.begin() as tx:
@@ -93,7 +97,7 @@ async def test_events_come_once_in_their_order_and_effects_when_they_end(
 
 @on_postgres
 async def test_an_event_that_commits_late_is_not_skipped(
-    turns: Turns, database: Database, journal: Journal, stream: StreamEvents, database_url: str
+    turns: Turns, database: Database, journal: Journal, stream: OperationsEvents, database_url: str
 ) -> None:
     claim, seen, cursor = await turns.new_claim(), list[str](), STREAM_START
 
@@ -124,7 +128,7 @@ async def test_an_event_that_commits_late_is_not_skipped(
 
 @on_postgres
 async def test_the_fleet_and_the_processes_are_in_the_same_stream(
-    turns: Turns, transactions: Transactions, journal: Journal, stream: StreamEvents
+    turns: Turns, transactions: Transactions, journal: Journal, stream: OperationsEvents
 ) -> None:
     claim, process = await turns.new_claim(), uuid4()
     async with transactions.begin() as tx:
@@ -146,7 +150,7 @@ async def test_the_fleet_and_the_processes_are_in_the_same_stream(
 
 @on_postgres
 async def test_a_cursor_of_another_database_goes_on_by_its_number(
-    turns: Turns, transactions: Transactions, journal: Journal, stream: StreamEvents
+    turns: Turns, transactions: Transactions, journal: Journal, stream: OperationsEvents
 ) -> None:
     claim = await turns.new_claim()
     for type_ in ("one", "two"):
@@ -172,7 +176,7 @@ def test_a_cursor_is_read_as_it_is_written() -> None:
 
 def test_a_filter_matches_every_field_that_is_set() -> None:
     turn_id = uuid4()
-    event = StreamEvent(
+    event = OperationsEvent(
         cursor=EventCursor(1, 1), source=EventSource.TURN, type="llm_called", at=datetime.now(UTC), agent="bali", turn_id=turn_id
     )
     assert ALL_EVENTS.matches(event)
@@ -180,6 +184,14 @@ def test_a_filter_matches_every_field_that_is_set() -> None:
     assert not EventFilter(agent="hermes").matches(event)
     assert not EventFilter(turn_id=uuid4()).matches(event)
     assert not EventFilter(names=frozenset({"tool.invoked"})).matches(event)
+
+
+def test_the_table_and_the_reference_have_every_event() -> None:
+    stored = {type_ for type_ in names()["event"] if type_ != "budget_threshold"}  # an alert, in no journal
+    assert stored - EVENT_NAMES.keys() == set()
+    assert len(set(EVENT_NAMES.values())) == len(EVENT_NAMES)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE)) == set(EVENT_NAMES.values())
 
 
 def test_a_type_that_the_table_does_not_know_has_a_name_by_rule() -> None:

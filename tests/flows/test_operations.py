@@ -9,7 +9,9 @@ import aiohttp
 import pytest
 
 from hermes.app import new_master_key
+from hermes.cli.events import follow
 from hermes.config import Secret, Settings, load
+from hermes.ports.events import STREAM_START, EventCursor
 from hermes.stores.postgres.database import connection_of
 from tests.flows.service import Service, running
 from tests.flows.test_web import error, eventually, out_of_reach
@@ -212,6 +214,24 @@ async def test_a_stream_goes_on_at_the_next_web_process(database_url: str, redis
     assert ids == list(dict.fromkeys(ids))
 
 
+async def test_the_command_line_follows_the_stream(service: Service) -> None:
+    heard, key = asyncio.Queue[str](), await service.key(scopes=["ops"])
+
+    async def listen(cursor: EventCursor | None) -> None:
+        async for event in follow(service.hermes, cursor):
+            heard.put_nowait(str(event.cursor))
+
+    first = await say(service, "one")
+    await eventually(lambda: count_of(service, key, first), wanted=True)
+    listening = asyncio.create_task(listen(STREAM_START))
+    expected = [event["id"] for event in await pages(service, key)]
+    async with asyncio.timeout(10):
+        assert [await heard.get() for _ in expected] == expected
+        await say(service, "two")
+        assert EventCursor.parse(await heard.get()) > EventCursor.parse(expected[-1])
+    await left(listening)
+
+
 # --- the fleet
 
 FLEET = """
@@ -272,7 +292,7 @@ async def test_the_fleet_is_listed_with_health_and_spend(fleet: Service) -> None
         "hermes",
         None,
         "ok",
-        ["scripted"],
+        ["blue"],
         0.0,
     )
     assert (old["health"], old["adapters"][0]["checks"][0]["code"], old["models"]) == ("error", "not_in_settings", [])

@@ -16,7 +16,7 @@ from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.credits import Budgets, Credits, GlobalSpend
-from hermes.ports.events import StreamEvents
+from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
@@ -28,7 +28,7 @@ from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.events import PostgresStreamEvents
+from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import PostgresChores
@@ -81,7 +81,7 @@ class Adapters:
     rota: Chores
     breakers: Breakers
     channel_accounts: PostgresChannelAccounts
-    stream_events: StreamEvents
+    stream_events: OperationsEvents
     web: MediaFetcher
     models: Models | None = None
     """The models that answer in turns; None: the gateway, with the models of the settings."""
@@ -129,7 +129,7 @@ async def open_adapters(
         rota=PostgresChores(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
-        stream_events=PostgresStreamEvents(),
+        stream_events=PostgresOperationsEvents(),
         web=web,
     )
     async with AsyncExitStack() as stack:

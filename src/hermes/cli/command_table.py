@@ -81,6 +81,14 @@ COMMAND_MODULES = (
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
     CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents and their adapters: list, swap, events, add."}),
     CommandModule(
+        "hermes.cli.events",
+        "serve",
+        {
+            "events": "Show what Hermes did: classified intents, model calls, tools, deliveries, swaps of adapters, restarts. "
+            "No words of users or models."
+        },
+    ),
+    CommandModule(
         "hermes.cli.users",
         "serve",
         {"users": "Users: create, activate, credit, tier, training, language, link, show, list, memory, forget."},

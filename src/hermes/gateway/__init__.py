@@ -6,6 +6,7 @@ slots             how many calls run at once, and which caller is next; for all 
 chain             one call down a chain of backends, under one deadline
 answer_cache      which answers may be given again, and under which key
 fleet             backends by name, and which of them each agent uses
+fleet_views       a swap, a health check and the fleet's history as JSON
 gateway           the one way to a model
 
 For clients that send the whole chat with each request, as OpenAI's do:

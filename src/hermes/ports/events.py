@@ -98,7 +98,7 @@ STREAM_START = EventCursor(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEvent:
+class OperationsEvent:
     """One event of the stream."""
 
     cursor: EventCursor
@@ -124,6 +124,21 @@ class StreamEvent:
         return {name: value for name, value in self.facts.items() if name not in hidden}
 
 
+def stream_event_json(event: OperationsEvent) -> dict[str, Any]:
+    """Write an event as HTTP and the command line show it."""
+    return {
+        "id": str(event.cursor),
+        "event": event.name,
+        "at": event.at.isoformat(),
+        "source": str(event.source),
+        "agent": event.agent,
+        "account": event.account,
+        "turn_id": str(event.turn_id) if event.turn_id else None,
+        "process": str(event.process) if event.process else None,
+        "facts": event.public_facts,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
     """Which events: those that match every field that is set."""
@@ -133,7 +148,7 @@ class EventFilter:
     names: frozenset[str] = frozenset()
     """Public names; none: all."""
 
-    def matches(self, event: StreamEvent) -> bool:
+    def matches(self, event: OperationsEvent) -> bool:
         return (
             (self.agent is None or event.agent == self.agent)
             and (self.turn_id is None or event.turn_id == self.turn_id)
@@ -148,13 +163,13 @@ ALL_EVENTS = EventFilter()
 class EventPage:
     """Some events in their order, and the cursor after which the next page begins."""
 
-    events: Sequence[StreamEvent]
+    events: Sequence[OperationsEvent]
     next: EventCursor
     is_last: bool
     """There is nothing more to read now."""
 
 
-class StreamEvents(Protocol):
+class OperationsEvents(Protocol):
     """The stored events. Read-only; fails with StoreUnavailable."""
 
     async def read(self, tx: Transaction, after: EventCursor, *, limit: int) -> EventPage:
@@ -163,7 +178,9 @@ class StreamEvents(Protocol):
         If the rows were copied into another database, whose transactions have smaller numbers, an old cursor goes on by its number."""
         ...
 
-    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False) -> Sequence[StreamEvent]:
+    async def read_turn(
+        self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False
+    ) -> Sequence[OperationsEvent]:
         """Return all events of one turn after a cursor, in their order. Also those that the stream does not show yet, unless
         `only_settled`: the caller reads on after them, and none may come to lie before them."""
         ...

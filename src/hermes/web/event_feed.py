@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.events import EventCursor, EventPage, StreamEvent, StreamEvents
+from hermes.ports.events import EventCursor, EventPage, OperationsEvent, OperationsEvents
 from hermes.ports.runtime import Transactions
 from hermes.tasks import end_tasks, stop_if_cancelled
 
@@ -24,9 +24,9 @@ MAX_STORE_READERS = 2
 class EventFeed:
     """The events of the store, as they come. The poller runs while there is a reader."""
 
-    def __init__(self, transactions: Transactions, events: StreamEvents, *, poll_s: float = 1.0) -> None:
+    def __init__(self, transactions: Transactions, events: OperationsEvents, *, poll_s: float = 1.0) -> None:
         self._transactions, self._events, self._poll_s = transactions, events, poll_s
-        self._kept: list[StreamEvent] = []
+        self._kept: list[OperationsEvent] = []
         self._start: EventCursor | None = None
         """The cursor before the oldest event in memory; None until the poller has asked once."""
         self._end: EventCursor | None = None

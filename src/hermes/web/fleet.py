@@ -19,7 +19,7 @@ from hermes.gateway.fleet_views import checks_json, fleet_event_json, swap_json
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound
 from hermes.ports.runtime import Transactions
-from hermes.ports.users import Agent, Agents, ApiKey
+from hermes.ports.users import Agent, Agents, ApiKey, NewUser
 from hermes.router.effects import MICRO_PER_USD
 from hermes.web.answers import json_only
 from hermes.web.api_auth import ApiAuth
@@ -30,7 +30,8 @@ CHECK_TIMEOUT_S = 5.0
 NO_ADAPTER = (
     BackendFinding("not_in_settings", FindingLevel.ERROR, "the adapter is not in the settings of this process", "see `hermes doctor`"),
 )
-HEALTH = {FindingLevel.INFO: "ok", FindingLevel.WARN: "warn", FindingLevel.ERROR: "error"}
+LEVELS = (FindingLevel.INFO, FindingLevel.WARN, FindingLevel.ERROR)
+NEW_USERS_TIER = NewUser().tier
 Checks = dict[str, Sequence[BackendFinding]]
 """The findings of each adapter's health check."""
 
@@ -52,15 +53,12 @@ class FleetOperations:
         return found[require_known(name, found, "agent")]
 
     def adapters_of(self, agent: Agent) -> tuple[str, ...]:
-        """The agent's adapter, or else the chain of its tier. An agent without a tier answers with the user's tier, so with any of them."""
+        """The agent's adapter, or else the chain of its tier. An agent without a tier answers with its user's: here, that of new users."""
         if agent.adapter is not None:
             return (agent.adapter,)
-        tier = self.catalogue.tiers.get(agent.tier or "")
-        return (
-            tier.chain
-            if tier is not None
-            else tuple(dict.fromkeys(model for each in self.catalogue.tiers.values() for model in each.chain))
-        )
+        tiers = self.catalogue.tiers
+        known = [name for name in (agent.tier, NEW_USERS_TIER, *tiers) if name is not None and name in tiers]
+        return tiers[known[0]].chain
 
     async def check(self, agents: Sequence[Agent]) -> Checks:
         """Check every adapter of these agents once, all at the same time."""
@@ -114,7 +112,7 @@ def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
         """Each finding has a code for programs, a level (`info`, `warn`, `error`), a message, and a hint if there is something to do."""
         found = await find_agent(operations, agent)
         checks = await operations.check([found])
-        return respond({"agent": found.name, "health": worst_health(checks), "adapters": adapters_json(checks)})
+        return respond({"agent": found.name, "health": health_of(checks), "adapters": adapters_json(checks)})
 
     @routes.post("/v1/ops/fleet/{agent}/swap", summary="Give an agent another adapter", dependencies=[Depends(json_only)])
     async def swap(agent: str, body: NewAdapter, key: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
@@ -151,7 +149,7 @@ def agent_json(operations: FleetOperations, agent: Agent, checks: Checks, micro_
         "cwd": agent.cwd,
         "accounts": list(agent.accounts),
         "models": [model.id for adapter in own if (model := operations.catalogue.models.get(adapter)) is not None],
-        "health": worst_health(own),
+        "health": health_of(own),
         "adapters": adapters_json(own),
         "spend_today_usd": micro_usd / MICRO_PER_USD,
     }
@@ -161,10 +159,10 @@ def adapters_json(checks: Checks) -> list[dict[str, Any]]:
     return [{"adapter": adapter, "checks": checks_json(findings)} for adapter, findings in checks.items()]
 
 
-def worst_health(checks: Checks) -> str:
-    """The worst level of any finding; `ok` without a finding."""
-    levels = {finding.level for findings in checks.values() for finding in findings}
-    return next((HEALTH[level] for level in reversed(HEALTH) if level in levels), "ok")
+def health_of(checks: Checks) -> str:
+    """`error` if no adapter is fit, so that the agent cannot answer; `warn` if one of them has something to look at; else `ok`."""
+    worst = [max((LEVELS.index(finding.level) for finding in findings), default=0) for findings in checks.values()]
+    return "error" if min(worst) == LEVELS.index(FindingLevel.ERROR) else "warn" if max(worst) else "ok"
 
 
 def respond(body: dict[str, Any]) -> JSONResponse:

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.events import STREAM_START, EventCursor, EventFilter, StreamEvent, event_name, stored_type
+from hermes.ports.events import STREAM_START, EventCursor, EventFilter, OperationsEvent, event_name, stored_type, stream_event_json
 from hermes.ports.users import ApiKey
 from hermes.web.answers import sse_event
 from hermes.web.api_auth import ApiAuth
@@ -99,7 +99,7 @@ def parse_cursor(text: str | None) -> EventCursor | None:
 
 async def page_response(feed: EventFeed, cursor: EventCursor, wanted: EventFilter, limit: int) -> JSONResponse:
     """Return up to `limit` events that the filter wants. A page may be short although there are more: `has_more` says so."""
-    found: list[StreamEvent] = []
+    found: list[OperationsEvent] = []
     is_last = False
     for _ in range(MAX_PAGES_READ):
         page = await feed.page(cursor)
@@ -110,7 +110,7 @@ async def page_response(feed: EventFeed, cursor: EventCursor, wanted: EventFilte
             cursor = found[-1].cursor
         if is_last or len(found) == limit:
             break
-    body = {"data": [event_json(event) for event in found], "next": str(cursor), "has_more": not is_last}
+    body = {"data": [stream_event_json(event) for event in found], "next": str(cursor), "has_more": not is_last}
     return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
 
@@ -138,7 +138,7 @@ async def stream_events(
             if page is not None:
                 for event in page.events:
                     if wanted.matches(event):
-                        yield sse_event(event.name, event_json(event), identity=str(event.cursor))
+                        yield sse_event(event.name, stream_event_json(event), identity=str(event.cursor))
                 cursor = page.next
                 if not page.is_last:
                     continue
@@ -149,17 +149,3 @@ async def stream_events(
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(1.0, pinged + ping_s - now)):
                     await changed.wait()
-
-
-def event_json(event: StreamEvent) -> dict[str, Any]:
-    return {
-        "id": str(event.cursor),
-        "event": event.name,
-        "at": event.at.isoformat(),
-        "source": str(event.source),
-        "agent": event.agent,
-        "account": event.account,
-        "turn_id": str(event.turn_id) if event.turn_id else None,
-        "process": str(event.process) if event.process else None,
-        "facts": event.public_facts,
-    }

@@ -17,7 +17,7 @@ from uuid import UUID
 import anyio
 
 from hermes.ports.errors import NotFound, StoreUnavailable
-from hermes.ports.events import STREAM_START, EventCursor, StreamEvent, StreamEvents
+from hermes.ports.events import STREAM_START, EventCursor, OperationsEvent, OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox, TurnOrigin
 from hermes.ports.outbox import Outbox, OutboxAnswer
 from hermes.ports.runtime import Transaction, Transactions
@@ -79,7 +79,7 @@ class RunReader:
     transactions: Transactions
     inbox: Inbox
     outbox: Outbox
-    events: StreamEvents
+    events: OperationsEvents
     answer_signals: AnswerSignals
     ping_s: float
     closing: asyncio.Event
@@ -116,9 +116,9 @@ class RunReader:
         name = f"run.{state.status}"
         yield sse_event(name, {"event": name, "timestamp": time.time(), **state.to_json()}, identity=END_ID)
 
-    async def _look_if_up(self, run_id: UUID, cursor: EventCursor) -> tuple[RunState | None, Sequence[StreamEvent]]:
+    async def _look_if_up(self, run_id: UUID, cursor: EventCursor) -> tuple[RunState | None, Sequence[OperationsEvent]]:
         """Look at a run; nothing while the database is away. The run is stored, so it goes on."""
-        state, events = None, list[StreamEvent]()
+        state, events = None, list[OperationsEvent]()
         # When a client disconnects, Starlette cancels its stream. A query that is cancelled costs its database connection.
         with suppress(StoreUnavailable), anyio.CancelScope(shield=True):
             async with self.transactions.begin() as tx:
@@ -162,7 +162,7 @@ def given_up_state(run_id: UUID, origin: TurnOrigin) -> RunState:
     return RunState(run_id=run_id, status=RunStatus.FAILED, session=origin.channel_id, error=error, error_code=code)
 
 
-def stopped_state(run_id: UUID, origin: TurnOrigin, events: Sequence[StreamEvent]) -> RunState:
+def stopped_state(run_id: UUID, origin: TurnOrigin, events: Sequence[OperationsEvent]) -> RunState:
     """A run that was stopped, with what its model calls had cost until then."""
     calls = [event.facts for event in events if event.type == "llm_called"]
     return RunState(
@@ -186,6 +186,6 @@ def cursor_after(last_event_id: str) -> EventCursor:
         return STREAM_START
 
 
-def run_event_json(run_id: UUID, event: StreamEvent) -> dict[str, Any]:
+def run_event_json(run_id: UUID, event: OperationsEvent) -> dict[str, Any]:
     """Write an event of a run. Its facts are in a field of their own: a client takes a `status` beside the name for that of the run."""
     return {"event": event.name, "run_id": str(run_id), "timestamp": event.at.timestamp(), "facts": event.public_facts}

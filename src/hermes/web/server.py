@@ -22,7 +22,7 @@ from hermes.app.channels import AccountChannels
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import Metrics, RequestCounter
-from hermes.ports.events import StreamEvents
+from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Transactions
@@ -78,7 +78,7 @@ class WebServices:
     """Handles the events of webhooks."""
     stopper: TurnStopper | None = None
     """Stops runs; None, or no `event_feed`: there are no routes of runs."""
-    stream_events: StreamEvents | None = None
+    stream_events: OperationsEvents | None = None
     event_feed: EventFeed | None = None
     """The events of all turns, adapters and processes; None: there are no such routes."""
     fleet: FleetOperations | None = None

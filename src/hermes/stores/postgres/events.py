@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.events import EventCursor, EventPage, EventSource, StreamEvent
+from hermes.ports.events import EventCursor, EventPage, EventSource, OperationsEvent
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import EFFECT_NAMES
 from hermes.ports.users import DEFAULT_AGENT
@@ -21,8 +21,8 @@ MOVED_XID = 3
 """What `forget_event_xids()` of the migration writes into rows that came from another database: below every transaction of this one."""
 
 
-class PostgresStreamEvents:
-    """The port StreamEvents. It needs two statements and no transaction: the second sees at least what the first one saw as ended."""
+class PostgresOperationsEvents:
+    """The port OperationsEvents. It needs two statements and no transaction: the second sees at least what the first one saw as ended."""
 
     async def read(self, tx: Transaction, after: EventCursor, *, limit: int) -> EventPage:
         horizon = await read_horizon(tx)
@@ -32,7 +32,9 @@ class PostgresStreamEvents:
         is_last = len(events) < limit
         return EventPage(events, max(after, EventCursor(horizon.settled, 0)) if is_last else events[-1].cursor, is_last)
 
-    async def read_turn(self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False) -> Sequence[StreamEvent]:
+    async def read_turn(
+        self, tx: Transaction, turn_id: UUID, after: EventCursor, *, only_settled: bool = False
+    ) -> Sequence[OperationsEvent]:
         horizon = await read_horizon(tx)
         values = {**event_values(horizon.known(after)), "turn_id": turn_id}
         events = await fetch_rows(tx, read_stream_event, SQL["read_turn"], values)
@@ -62,5 +64,5 @@ def event_values(after: EventCursor) -> dict[str, Any]:
     return {"xid": after.xid, "number": after.number, "effects": Jsonb(dict(EFFECT_NAMES)), "default_agent": DEFAULT_AGENT}
 
 
-def read_stream_event(*, xid: int, number: int, source: str, facts: Mapping[str, Any], **columns: Any) -> StreamEvent:
-    return StreamEvent(cursor=EventCursor(xid, number), source=EventSource(source), facts=facts, **columns)
+def read_stream_event(*, xid: int, number: int, source: str, facts: Mapping[str, Any], **columns: Any) -> OperationsEvent:
+    return OperationsEvent(cursor=EventCursor(xid, number), source=EventSource(source), facts=facts, **columns)

@@ -11,8 +11,8 @@ from hermes.testing.memory.sessions import (
     MemoryHistories,
     MemoryInteractions,
     MemoryJournal,
+    MemoryOperationsEvents,
     MemorySessions,
-    MemoryStreamEvents,
 )
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
@@ -29,9 +29,9 @@ __all__ = [
     "MemoryInteractions",
     "MemoryJobQueue",
     "MemoryJournal",
+    "MemoryOperationsEvents",
     "MemoryOutbox",
     "MemorySessions",
-    "MemoryStreamEvents",
     "MemoryTransactions",
     "MemoryTurnMeter",
     "MemoryUsers",

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotFound, StaleHead, UserErased
-from hermes.ports.events import EventCursor, EventPage, EventSource, StreamEvent
+from hermes.ports.events import EventCursor, EventPage, EventSource, OperationsEvent
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import (
@@ -241,8 +241,8 @@ class MemoryJournal:
 
 
 @dataclass(slots=True)
-class MemoryStreamEvents:
-    """The port StreamEvents, over the turns of a journal. There is no fleet, and no transaction that could commit late."""
+class MemoryOperationsEvents:
+    """The port OperationsEvents, over the turns of a journal. There is no fleet, and no transaction that could commit late."""
 
     journal: MemoryJournal
 
@@ -258,17 +258,17 @@ class MemoryStreamEvents:
         after: EventCursor,
         *,
         only_settled: bool = False,  # noqa: ARG002  # here every event is
-    ) -> Sequence[StreamEvent]:
+    ) -> Sequence[OperationsEvent]:
         return [event for event in self._events() if event.turn_id == turn_id and event.cursor > after]
 
     async def end(self, _: Transaction) -> EventCursor:
         return EventCursor(1, len(self._events()))
 
-    def _events(self) -> list[StreamEvent]:
+    def _events(self) -> list[OperationsEvent]:
         done = [(event.done_at, turn_id, event) for turn_id, events in self.journal.events.items() for event in events if event.done_at]
         done.sort(key=lambda entry: entry[0])
         return [
-            StreamEvent(
+            OperationsEvent(
                 cursor=EventCursor(1, number),
                 source=EventSource.TURN,
                 type=event.type,

@@ -149,6 +149,24 @@ async def test_the_fleet_and_the_processes_are_in_the_same_stream(
 
 
 @on_postgres
+async def test_a_chore_that_another_process_takes_is_an_event(transactions: Transactions, stream: OperationsEvents) -> None:
+    one, two = uuid4(), uuid4()
+    async with transactions.begin() as tx:
+        await connection_of(tx).execute("insert into chores (name, held_until) values ('dream', now())")
+    for holder in (one, one, two, None, two):
+        async with transactions.begin() as tx:
+            await connection_of(tx).execute("update chores set holder = %s, epoch = epoch + 1, taken_at = now()", [holder])
+    async with transactions.begin() as tx:
+        await connection_of(tx).execute("update chores set held_until = now()")
+    events = await read_all(transactions, stream, expected=3)
+    assert [(event.name, event.process, event.facts["chore"]) for event in events] == [
+        ("chore.taken", one, "dream"),
+        ("chore.taken", two, "dream"),
+        ("chore.taken", two, "dream"),
+    ]
+
+
+@on_postgres
 async def test_a_cursor_of_another_database_goes_on_by_its_number(
     turns: Turns, transactions: Transactions, journal: Journal, stream: OperationsEvents
 ) -> None:

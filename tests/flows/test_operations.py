@@ -164,6 +164,7 @@ async def test_two_hundred_readers_see_the_same(service: Service) -> None:
     key = await service.key(scopes=["ops"])
     readers = [Reader(service, key, type="model.called") for _ in range(200)]
     tasks = await asyncio.gather(*(started(reader) for reader in readers))
+    assert len(pollers()) == 1
     turn_id = await say(service, "hello")
     async with asyncio.timeout(30):
         for reader in readers:
@@ -174,7 +175,14 @@ async def test_two_hundred_readers_see_the_same(service: Service) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.timeout(10):
+        while pollers():  # the last reader is gone, so it ends; a reader that leaked would keep it
+            await asyncio.wait(pollers(), timeout=1)
     assert (await service.get("/health")).status == 200
+
+
+def pollers() -> list["asyncio.Task[Any]"]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == "events"]
 
 
 async def test_while_the_database_is_away_a_stream_pauses_and_then_loses_nothing(service: Service, database_url: str) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.events import EventCursor, EventPage, OperationsEvent, OperationsEvents
@@ -66,6 +67,12 @@ class EventFeed:
             return EventPage(found, max(after, self._end) if is_last else found[-1].cursor, is_last)
         async with self._store_readers, self._transactions.once() as tx:
             return await self._events.read(tx, after, limit=PAGE_EVENTS)
+
+    async def turn(self, turn_id: UUID, after: EventCursor) -> EventPage:
+        """Return the events of one turn after a cursor, without a look at all others. Raises StoreUnavailable."""
+        async with self._store_readers, self._transactions.once() as tx:
+            events = await self._events.read_turn(tx, turn_id, after, only_settled=True)
+        return EventPage(events, events[-1].cursor if events else after, is_last=True)
 
     @property
     def changed(self) -> asyncio.Event:

@@ -102,7 +102,7 @@ async def page_response(feed: EventFeed, cursor: EventCursor, wanted: EventFilte
     found: list[OperationsEvent] = []
     is_last = False
     for _ in range(MAX_PAGES_READ):
-        page = await feed.page(cursor)
+        page = await (feed.page(cursor) if wanted.turn_id is None else feed.turn(wanted.turn_id, cursor))
         found += (event for event in page.events if wanted.matches(event))
         cursor, is_last = page.next, page.is_last
         if len(found) > limit:

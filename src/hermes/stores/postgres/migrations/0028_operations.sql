@@ -98,6 +98,18 @@ alter table fleet_events add column event_number bigint, add column xid xid8;
 alter table fleet_events alter column event_number set default nextval('event_numbers'), alter column xid set default pg_current_xact_id();
 create index run_events_by_xid on run_events (xid, event_number) where event_number is not null;
 create index fleet_events_by_xid on fleet_events (xid, event_number) where event_number is not null;
+-- A trigger, so that no statement that takes a chore can forget it, and none writes an event while the holder stays the same.
+create function tell_chore_holder() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'INSERT' or new.holder is distinct from old.holder then
+        insert into process_events (type, process, facts)
+        values ('chore_taken', new.holder, jsonb_build_object('chore', new.name, 'epoch', new.epoch));
+    end if;
+    return null;
+end
+$$;
+create trigger chore_holders_are_told after insert or update of holder on chores
+    for each row when (new.holder is not null) execute function tell_chore_holder();
 -- For rows that were copied from another database, whose transactions have other numbers: they come before all that happens here.
 create function forget_event_xids() returns void language sql as $$
     update run_events set xid = '3' where xid is not null;

@@ -139,9 +139,7 @@ def print_event(event: OperationsEvent, *, is_json: bool) -> None:
         return
     about = event.turn_id or event.process or ""
     typer.echo(
-        one_line(
-            f"{event.cursor}  {event.at:%Y-%m-%d %H:%M:%S}  {event.name}  {event.agent or '-'}  {about}  {facts_text(event.public_facts)}"
-        )
+        one_line(f"{event.cursor} {event.at:%Y-%m-%d %H:%M:%S} {event.name} {event.agent or '-'} {about} {facts_text(event.public_facts)}")
     )
 
 

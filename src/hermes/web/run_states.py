@@ -93,12 +93,12 @@ class RunReader:
     async def frames(self, run_id: UUID, last_event_id: str) -> AsyncIterator[bytes]:
         """Yield the events of a run after the last one that its client saw, and pings, until the run has ended: then `message.delta` with
         the answer, and `run.completed`, `run.failed` or `run.cancelled`."""
-        cursor = cursor_after(last_event_id)
+        cursor, is_answer_seen = cursor_after(last_event_id), last_event_id == DELTA_ID
         pinged = time.monotonic()
         async with self.answer_signals.listen(run_id) as signal:
             while True:
                 state, events = await self._look_if_up(run_id, cursor)
-                for event in events:
+                for event in () if is_answer_seen else events:  # all of them came before the answer
                     yield sse_event(event.name, run_event_json(run_id, event), identity=str(event.cursor))
                     cursor = event.cursor
                 if state is not None and state.status.has_ended:
@@ -110,7 +110,7 @@ class RunReader:
                     yield b": ping\n\n"
                     pinged = now
                 await signal.wait(min(MAX_LOOK_S, pinged + self.ping_s - now))
-        if state.output and last_event_id != DELTA_ID:
+        if state.output and not is_answer_seen:
             delta = {"event": "message.delta", "run_id": str(run_id), "timestamp": time.time(), "delta": state.output}
             yield sse_event("message.delta", delta, identity=DELTA_ID)
         name = f"run.{state.status}"
@@ -179,7 +179,7 @@ def stopped_state(run_id: UUID, origin: TurnOrigin, events: Sequence[OperationsE
 
 
 def cursor_after(last_event_id: str) -> EventCursor:
-    """Return where a stream goes on. An id that is no cursor is of the run's end, or of another stream: all events come again."""
+    """Return where a stream goes on. After an id that is of another stream, all events come again."""
     try:
         return EventCursor.parse(last_event_id)
     except ValueError:

@@ -430,3 +430,37 @@ def test_what_an_older_version_stored_is_a_group_by_its_channel(platform: Platfo
         del stored[new]
     read = decode_envelope(json.dumps(stored).encode())
     assert (read.is_shared, read.sender_name) == (is_shared, "")
+
+
+async def test_a_stopped_turn_has_ended_and_its_worker_is_fenced(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    receipt = await accept(transactions, people, inbox, ASKED)
+    held = await claim(transactions, inbox, receipt.turn_id)
+    assert held is not None
+    async with transactions.begin() as tx:
+        assert await inbox.stop(tx, receipt.turn_id)
+    async with transactions.begin() as tx:
+        assert not await inbox.stop(tx, receipt.turn_id)
+        assert not await inbox.stop(tx, uuid4())
+        origin = await inbox.origin(tx, receipt.turn_id)
+        assert origin is not None
+        assert (origin.has_ended, origin.is_started, origin.is_stopped) == (True, True, True)
+        assert await inbox.waiting(tx) == 0
+    assert await claim(transactions, inbox, receipt.turn_id) is None
+    with pytest.raises(ClaimLost):
+        async with transactions.begin() as tx:
+            await inbox.hold(tx, held)
+
+
+async def test_to_stop_a_turn_that_waits_leaves_the_claim_before_it(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first, second = [
+        await accept(transactions, people, inbox, replace(ASKED, event_key=key)) for key in ("to be answered", "to be withdrawn")
+    ]
+    held = await claim(transactions, inbox, first.turn_id)
+    assert held is not None
+    async with transactions.begin() as tx:
+        assert await inbox.stop(tx, second.turn_id)
+    async with transactions.begin() as tx:
+        await inbox.hold(tx, held)
+        await inbox.finish(tx, held)
+        assert not await inbox.stop(tx, first.turn_id)
+    assert await claim(transactions, inbox, second.turn_id) is None

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,17 @@ async def test_a_server_that_does_not_come_up_is_said_before_anything_is_asked(s
     with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not start within 0\.5 s"):
         async with open_batch_services(chosen, "scripted") as ground, open_toolsets(ground, ["mcp"]):
             pass
+
+
+async def test_a_program_works_in_the_folder_of_the_row(settings: Settings, tmp_path: Path) -> None:
+    seen, folder = tmp_path / "seen.json", tmp_path / "row"
+    folder.mkdir()
+    script = Path(__file__).parents[1] / "fakes" / "claude_command.py"
+    command = ("env", f"FAKE={json.dumps({'seen': str(seen)})}", sys.executable, str(script))
+    programs = NamedTables({"claude_local": BackendSettings(kind=BackendKind.CLAUDE_LOCAL, command=command)})
+    values = {name: getattr(settings, name) for name in ("home", "database_url", "redis_url")}
+    async with open_model(Settings(**values, backends=programs), "claude_local") as model:
+        await model.sample(replace(HELLO, sampling={}, cwd=str(folder)))
+        assert json.loads(seen.read_text())["cwd"] == str(folder.resolve())
+        await model.sample(replace(HELLO, sampling={}))
+        assert json.loads(seen.read_text())["cwd"] != str(folder.resolve())

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from hermes.app.canary import canary_of as canary_through
 from hermes.app.root import Hermes, open_hermes
-from hermes.cli.fleet import canary_of as canary_through
 from hermes.config import load
 from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.fleet import Adapter, Fleet, SwapFailed

@@ -183,6 +183,7 @@ def test_json_has_the_keys_of_the_reference(run: Run) -> None:
         ("channels", "sent"),
         ("channels", "remove", "whatsapp", "whatsapp"),
         ("fleet", "list"),
+        ("events",),
         ("kill-switch", "on", "a test"),
         ("kill-switch", "status"),
         ("dead-letters", "list"),

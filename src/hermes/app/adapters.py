@@ -16,6 +16,7 @@ from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ports.credits import AgentSpend, Budgets, Credits, GlobalSpend
+from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
@@ -28,6 +29,7 @@ from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import PostgresChores
@@ -84,6 +86,7 @@ class Adapters:
     rota: Chores
     breakers: Breakers
     channel_accounts: PostgresChannelAccounts
+    stream_events: OperationsEvents
     web: MediaFetcher
     models: Models | None = None
     """The models that answer in turns; None: the gateway, with the models of the settings."""
@@ -133,6 +136,7 @@ async def open_adapters(
         rota=PostgresChores(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
+        stream_events=PostgresOperationsEvents(),
         web=web,
     )
     async with AsyncExitStack() as stack:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from uuid import UUID
 
 from hermes.app.adapters import Adapters, open_adapters
@@ -177,6 +178,7 @@ class GatewayModel:
             sampling=request.sampling,
             wants_tokens=True,
             user=str(self.user_id),
+            cwd=None if request.cwd is None else Path(request.cwd),
         )
 
     def _caller(self, request: SampleRequest) -> Caller:

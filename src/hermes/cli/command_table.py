@@ -85,6 +85,14 @@ COMMAND_MODULES = (
         "hermes.cli.costs", "serve", {"costs": "Show what model calls cost, by agent, platform, tier, purpose, model, key or day."}
     ),
     CommandModule(
+        "hermes.cli.events",
+        "serve",
+        {
+            "events": "Show what Hermes did: classified intents, model calls, tools, deliveries, swaps of adapters, restarts. "
+            "No words of users or models."
+        },
+    ),
+    CommandModule(
         "hermes.cli.users",
         "serve",
         {"users": "Users: create, activate, credit, tier, training, language, link, show, list, memory, forget."},

@@ -5,28 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from hermes.app.catalogue import models_of
 from hermes.app.tables import Tables
-from hermes.cli.commands import app
+from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table, show_usd
 from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes, with_tables
-from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label
+from hermes.gateway.fleet import SwapFailed, SwapResult, adapter_label
+from hermes.gateway.fleet_views import checks_json, fleet_event_json, swap_json
 from hermes.gateway.prices import PER_MILLION
-from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
+from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import require_known
-from hermes.ports.models import Caller, CallPurpose, CallSource
-from hermes.ports.users import Agent, FleetEvent, Tone, UserState
+from hermes.ports.users import Agent, FleetEvent, Tone
 from hermes.terminal import one_line
-from hermes.turn import Platform
 
 if TYPE_CHECKING:
     from hermes.app.root import Hermes
@@ -37,10 +36,6 @@ MAX_CAP_MICRO_USD = 999_998 * PER_MILLION
 """Below the amount that stands for the kill switch."""
 OWN_CHAIN = "tier"
 """Typed instead of an adapter: the agent uses the chain of its tier."""
-
-CANARY = ModelRequest(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
-CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
-"""The user of the canary calls: a user of its own, with rows and a budget like every user."""
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.ERROR: "red"}
@@ -69,7 +64,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     agents, health = run(with_hermes(config, read))
     if is_json:
-        print_json([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
+        print_json([{**asdict(agent), "health": checks_json(health.get(agent.adapter or "", ()))} for agent in agents])
         return
     print_table(
         ("agent", "adapter", "tier", "folder", "cap", "answers on", "health"),
@@ -112,7 +107,7 @@ def swap(
     adapter = None if to == OWN_CHAIN else to
 
     async def act(hermes: Hermes) -> SwapResult | SwapFailed:
-        canary = canary_of(hermes) if is_tried else None
+        canary = lazy_parts().load_app("canary").canary_of(hermes) if is_tried else None
         try:
             return await hermes.fleet.swap(name, adapter, by=by, preserve_cwd=not is_fresh, canary=canary)
         except SwapFailed as error:
@@ -120,7 +115,7 @@ def swap(
 
     done = run(with_hermes(config, act))
     if is_json:
-        print_json(_swap_json(done, adapter))
+        print_json(swap_json(done, adapter))
     elif isinstance(done, SwapResult):
         _print_swap(done)
     if isinstance(done, SwapFailed):
@@ -148,7 +143,7 @@ def events(
 
     found = run(with_tables(config, read))
     if is_json:
-        print_json([_event_json(event) for event in found])
+        print_json([fleet_event_json(event) for event in found])
         return
     if not found:
         typer.echo("No adapter was changed yet; change one: hermes fleet swap AGENT --to ADAPTER")
@@ -258,29 +253,6 @@ def _parse_usd(text: str) -> int:
     return int(amount)
 
 
-def canary_of(hermes: Hermes) -> Canary:
-    """Return a function that makes a small real call through the gateway: only to the agent's adapter, in its folder, paid and recorded."""
-
-    async def canary(agent: Agent) -> None:
-        async with hermes.database.begin() as tx:
-            user, _ = await hermes.adapters.people.find_or_create(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
-        tiers = hermes.gateway.catalogue.tiers
-        caller = Caller(
-            user_id=user.id,
-            account=CANARY_ACCOUNT,
-            tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
-            source=CallSource.CANARY,
-            purpose=CallPurpose.CANARY,
-            agent=agent.name,
-            uses_adapter=False,  # only the models below
-            may_use_cache=False,
-            models=None if agent.adapter is None else (agent.adapter,),
-        )
-        await hermes.gateway.complete(replace(CANARY, cwd=Path(agent.cwd) if agent.cwd else None), caller)
-
-    return canary
-
-
 def _print_swap(done: SwapResult) -> None:
     name, now = done.agent.name, adapter_label(done.agent.adapter)
     if not done.is_changed:
@@ -291,31 +263,6 @@ def _print_swap(done: SwapResult) -> None:
     for check in done.checks:
         if check.level is FindingLevel.WARN:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
-
-
-def _swap_json(done: SwapResult | SwapFailed, adapter: str | None) -> dict[str, Any]:
-    if isinstance(done, SwapResult):
-        agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
-    else:
-        agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)
-        outcome = done.because.kind.removeprefix("adapter_")
-    return {"agent": agent.name, "outcome": outcome, "from": old, "to": adapter, "reason": reason, "checks": _checks_json(checks)}
-
-
-def _event_json(event: FleetEvent) -> dict[str, Any]:
-    plain = {name: getattr(event, name) for name in ("agent", "kind", "reason", "by", "epoch")}
-    return {
-        "id": str(event.id),
-        "at": event.at.isoformat(),
-        **plain,
-        "from": event.old,
-        "to": event.new,
-        "checks": _checks_json(event.checks),
-    }
-
-
-def _checks_json(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
-    return [asdict(check) for check in checks]
 
 
 def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> Cell:

@@ -44,8 +44,8 @@ def create(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable.",
-            show_default="all",
+            help=f"What it is for: {', '.join(KEY_SCOPES)}; repeatable. `ops` shows and changes all accounts: only for operators.",
+            show_default="all but ops",
             autocompletion=complete_from(lambda: KEY_SCOPES),
         ),
     ] = None,

@@ -8,6 +8,7 @@ answer_cache      which answers may be given again, and under which key
 fleet             backends by name, and which of them each agent uses
 agent_caps        how much each agent may spend in a day, and all of them together
 refused_calls     the rows of refused calls, few of them however many calls are refused
+fleet_views       a swap, a health check and the fleet's history as JSON
 gateway           the one way to a model
 
 For clients that send the whole chat with each request, as OpenAI's do:

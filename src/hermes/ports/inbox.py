@@ -83,6 +83,10 @@ class TurnOrigin:
     has_ended: bool
     """The turn will add nothing more to the outbox."""
     is_sender_erased: bool = False
+    is_started: bool = False
+    """A worker has claimed the turn at least once."""
+    is_stopped: bool = False
+    """Its client withdrew it: there will be no answer."""
 
 
 class Inbox(Protocol):
@@ -130,6 +134,13 @@ class Inbox(Protocol):
 
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
         """Give up on a message that cannot be read any more, because its sender's key is gone."""
+        ...
+
+    async def stop(self, tx: Transaction, turn_id: UUID) -> bool:
+        """End a turn without an answer, because its client withdrew it; False, and no change, if it has ended already.
+
+        A worker that drives the turn loses its claim: it begins no further effect and cannot end the turn. Other turns of the conversation
+        go on. Locks the conversation until the transaction ends."""
         ...
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID, uuid4
@@ -210,8 +210,10 @@ class Users(Protocol):
 
 # --- API keys, and idempotency keys, with which a repeated request is answered once
 
-KEY_SCOPES = ("messages", "completions", "users")
-"""What a key may be for: messages and proactive messages, chat completions, and the data of users."""
+KEY_SCOPES = ("messages", "completions", "users", "runs", "ops")
+"""What a key may be for: messages and proactive messages, chat completions, the data of users, runs, and the operator's own routes."""
+OPERATOR_SCOPES = frozenset({"ops"})
+"""Scopes that a key has only if they are named: a key for all of its account's routes sees nothing of other accounts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +230,15 @@ class ApiKey:
     trains: bool
     """Whether messages sent with it may be used for training."""
     scopes: Sequence[str] | None
-    """Which of KEY_SCOPES it has; None: all."""
+    """Which of KEY_SCOPES it has; None: all but OPERATOR_SCOPES."""
     channels: Sequence[str] | None
     """The conversations that it may write to and read; None: all of its account."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+
+    def has_scope(self, scope: str) -> bool:
+        return scope in self.scopes if self.scopes is not None else scope not in OPERATOR_SCOPES
 
 
 class ApiKeys(Protocol):
@@ -397,6 +402,10 @@ class Agents(Protocol):
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         """Add an event without moving the pointer: `adapter` was asked for and is not in place. It was refused, or rolled back after
         another swap had moved the pointer. Raises NotFound. Repeating it changes nothing."""
+        ...
+
+    async def spend(self, tx: Transaction, day: date) -> Mapping[str, int]:
+        """Return what the model calls for each agent cost on a UTC day, in micro-dollars; no entry for an agent without a call."""
         ...
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:

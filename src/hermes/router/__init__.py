@@ -2,6 +2,7 @@
 
 intake             routes the events of a webhook, and stores a message once before it is acknowledged
 turns              claims the turn of a message, runs it, and gives it up only with an apology
+stop               ends a turn whose client no longer wants the answer
 pipeline           the ten steps in their order, and the table of fallbacks
 steps/             a file for each step
 services           what the steps need

@@ -23,6 +23,8 @@ class SampleRequest:
     sample_id: str
     """The sample's name. A request with the same name and the same messages is the same sample, repeated after a crash."""
     timeout_s: float | None = None
+    cwd: str | None = None
+    """The folder in which a model that is a program works; other models ignore it."""
 
 
 @dataclass(frozen=True, slots=True)

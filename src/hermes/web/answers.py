@@ -43,14 +43,14 @@ class TurnAnswers:
 
     async def now(self, turn_id: UUID) -> AgentResponse | None:
         """Return the turn's answer; None while it runs. Raises StoreUnavailable. For a turn that has ended without an answer it raises
-        UserErased if the sender was erased, and ApiError if the message could never be opened."""
+        UserErased if the sender was erased, and ApiError if its client stopped it or the message could never be opened."""
         async with self.transactions.begin() as tx:
             answer = await self.outbox.answer(tx, turn_id)
             origin = await self.inbox.origin(tx, turn_id) if answer is None else None
             if origin is not None and origin.has_ended:
                 answer = await self.outbox.answer(tx, turn_id)  # the turn may have ended between the two queries
                 if answer is None:
-                    raise UserErased if origin.is_sender_erased else given_up_error()
+                    raise UserErased if origin.is_sender_erased else stopped_error() if origin.is_stopped else given_up_error()
         return None if answer is None else response_from(answer)
 
     async def owned_turn(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
@@ -124,6 +124,10 @@ class TurnAnswers:
 
 def given_up_error() -> ApiError:
     return ApiError(410, "given_up", "Hermes could not read this message, and gave it up without an answer.")
+
+
+def stopped_error() -> ApiError:
+    return ApiError(410, "stopped", "The client stopped this turn; there will be no answer.")
 
 
 def next_look_s(waited_s: float) -> float:

@@ -14,7 +14,7 @@ from itertools import islice
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transactions
-from hermes.ports.users import ApiKey, ApiKeys
+from hermes.ports.users import OPERATOR_SCOPES, ApiKey, ApiKeys
 from hermes.web.errors import ApiError
 from hermes.web.limits import RateLimit, too_many_requests
 
@@ -58,8 +58,8 @@ class ApiAuth:
             if wait_s := self._guesses.wait_s(address):
                 raise too_many_requests(wait_s)
             raise unauthorized_error("This API key is unknown, or was revoked.", 'Bearer error="invalid_token"')
-        if key.scopes is not None and scope not in key.scopes:
-            raise ApiError(403, "wrong_scope", f"This API key lacks the scope {scope}; it has {', '.join(key.scopes) or 'none'}.")
+        if not key.has_scope(scope):
+            raise ApiError(403, "wrong_scope", f"This API key lacks the scope {scope}; {describe_scopes(key)}")
         return key
 
     async def _find(self, secret: str) -> ApiKey | None:
@@ -110,6 +110,12 @@ class ApiAuth:
 
 def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def describe_scopes(key: ApiKey) -> str:
+    if key.scopes is None:
+        return f"it has all but {', '.join(sorted(OPERATOR_SCOPES))}."
+    return f"it has {', '.join(key.scopes) or 'none'}."
 
 
 def allowed_channel(key: ApiKey, channel: str) -> str:

@@ -16,25 +16,33 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from hermes import __version__
+from hermes.app.canary import canary_of
 from hermes.app.channels import AccountChannels
 from hermes.app.root import Hermes
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import Metrics, RequestCounter
+from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import ApiKeys
 from hermes.router.intake import InboundRouter, Intake
+from hermes.router.stop import TurnStopper
 from hermes.soul.my_data import MyDataStores
 from hermes.web.answers import TurnAnswers
 from hermes.web.api_auth import ApiAuth
 from hermes.web.chat_page import chat_routes
 from hermes.web.completions import CHAT_PATH, CompletionsEndpoint, CompletionsShortcut, completion_routes
 from hermes.web.errors import install_error_handlers
+from hermes.web.event_feed import EventFeed
+from hermes.web.fleet import FleetOperations, fleet_routes
 from hermes.web.limits import BodyLimit, RateLimit
 from hermes.web.messages import message_routes, proactive_routes, visitor_proactive_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
+from hermes.web.operations import event_routes
+from hermes.web.run_states import RunReader
+from hermes.web.runs import RunServices, run_routes
 from hermes.web.webhooks import MAX_WEBHOOK_BYTES, webhook_routes
 
 Probe = Callable[[], Awaitable[object]]
@@ -68,6 +76,13 @@ class WebServices:
     """The channel accounts whose webhooks Hermes accepts; None, or no `inbound`: there are no such routes."""
     inbound: InboundRouter | None = None
     """Handles the events of webhooks."""
+    stopper: TurnStopper | None = None
+    """Stops runs; None, or no `event_feed`: there are no routes of runs."""
+    stream_events: OperationsEvents | None = None
+    event_feed: EventFeed | None = None
+    """The events of all turns, adapters and processes; None: there are no such routes."""
+    fleet: FleetOperations | None = None
+    """The agents and their adapters, for operators; None: there are no such routes."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by the server when it is about to stop."""
 
@@ -96,6 +111,21 @@ def create_web(services: WebServices) -> FastAPI:
         web.include_router(visitor_proactive_routes(services.transactions, services.outbox))
     if services.account_channels is not None and services.inbound is not None:
         web.include_router(webhook_routes(services.account_channels, services.inbound, guesses))
+    if services.stopper is not None and services.stream_events is not None:
+        reader = RunReader(
+            services.transactions,
+            services.inbox,
+            services.outbox,
+            services.stream_events,
+            services.replies,
+            services.settings.ping_s,
+            services.closing,
+        )
+        web.include_router(run_routes(RunServices(services.intake, answers, reader, services.stopper), api_auth, api_limit))
+    if services.event_feed is not None:
+        web.include_router(event_routes(services.event_feed, api_auth, ping_s=services.settings.ping_s, closing=services.closing))
+    if services.fleet is not None:
+        web.include_router(fleet_routes(services.fleet, api_auth))
     if services.my_data is not None:
         web.include_router(user_data_routes(services.my_data, api_auth))
         if services.has_chat:
@@ -191,6 +221,9 @@ async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: 
         server.should_exit = True
         await serving
         raise
+    finally:
+        if services.event_feed is not None:
+            await services.event_feed.aclose()
 
 
 class WebServer(uvicorn.Server):
@@ -220,5 +253,9 @@ def web_services_from(hermes: Hermes) -> WebServices:
         settings=hermes.settings.web,
         completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,
+        stopper=TurnStopper(hermes.database, adapters.inbox, adapters.credits, adapters.journal, adapters.replies),
+        stream_events=adapters.stream_events,
+        event_feed=EventFeed(hermes.database, adapters.stream_events),
+        fleet=FleetOperations(hermes.database, adapters.agents, hermes.fleet, hermes.gateway.catalogue, canary_of(hermes)),
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
     )

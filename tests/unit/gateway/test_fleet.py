@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -85,6 +85,9 @@ class MemoryAgents:
         agent = await self.get(tx, name)
         if all(event.id != because.id for event in self.history):
             self._note(agent, agent.epoch, adapter, because)
+
+    async def spend(self, tx: Transaction, day: date) -> dict[str, int]:
+        return {}
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
         return [event for event in reversed(self.history) if name in {None, event.agent}][:limit]

@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import date
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -124,6 +125,13 @@ def digest(secret: str) -> bytes:
 # --- agents
 
 
+class AgentSpend(NamedTuple):
+    """What the calls for an agent cost."""
+
+    agent: str
+    micro_usd: int
+
+
 class PostgresAgents:
     """The port Agents. A transaction that changes an agent's adapter holds the agent's row until its end."""
 
@@ -167,6 +175,9 @@ class PostgresAgents:
         agent = await self._lock(tx, name)
         event = event_columns(because) | {"agent_id": agent.id, "old": agent.adapter, "new": adapter, "epoch": agent.epoch}
         await execute(tx, AGENTS["note"], event)
+
+    async def spend(self, tx: Transaction, day: date) -> Mapping[str, int]:
+        return dict(await fetch_rows(tx, AgentSpend, AGENTS["spend"], {"day": day}))
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
         query = AGENTS["events" if name is None else "events_of"]

@@ -103,6 +103,11 @@ class PostgresInbox:
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
         await execute(tx, SQL["bury"], {"turn_id": turn_id, "reason": reason})
 
+    async def stop(self, tx: Transaction, turn_id: UUID) -> bool:
+        # Two statements: the second sees what the previous holder of the lock committed.
+        await execute(tx, SQL["lock_conversation"], {"turn_id": turn_id})
+        return bool(await execute(tx, SQL["stop"], {"turn_id": turn_id}))
+
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
         return await fetch_row(tx, read_origin, SQL["origin"], {"turn_id": turn_id})
 

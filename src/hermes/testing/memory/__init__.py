@@ -6,7 +6,14 @@ the part of its contract that a turn relies on."""
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
-from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
+from hermes.testing.memory.sessions import (
+    MemoryGraphs,
+    MemoryHistories,
+    MemoryInteractions,
+    MemoryJournal,
+    MemoryOperationsEvents,
+    MemorySessions,
+)
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "MemoryInteractions",
     "MemoryJobQueue",
     "MemoryJournal",
+    "MemoryOperationsEvents",
     "MemoryOutbox",
     "MemorySessions",
     "MemoryTransactions",

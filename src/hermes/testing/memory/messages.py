@@ -45,6 +45,8 @@ class MemoryInbox:
     """Turns that were given up, and why."""
     joined: dict[UUID, UUID] = field(default_factory=dict)
     """The turns of messages that were joined to an earlier one, and the turn of that one."""
+    stopped: set[UUID] = field(default_factory=set)
+    """Turns that their clients withdrew."""
     attempts: dict[UUID, int] = field(default_factory=dict)
     epochs: dict[UUID, int] = field(default_factory=dict)
     """By conversation."""
@@ -122,11 +124,26 @@ class MemoryInbox:
     async def bury_unread(self, _: Transaction, turn_id: UUID, reason: str) -> None:
         self.buried[turn_id] = reason
 
+    async def stop(self, _: Transaction, turn_id: UUID) -> bool:
+        message = self.messages.get(turn_id)
+        if message is None or self._has_ended(turn_id):
+            return False
+        self.stopped.add(turn_id)
+        if self.attempts.get(turn_id):
+            self.epochs[message.conversation_id] += 1
+        return True
+
     async def origin(self, _: Transaction, turn_id: UUID) -> TurnOrigin | None:
         message = self.messages.get(turn_id)
         if message is None:
             return None
-        return TurnOrigin(*channel_of(message), has_ended=self._has_ended(turn_id), is_sender_erased=self.is_sender_erased(turn_id))
+        return TurnOrigin(
+            *channel_of(message),
+            has_ended=self._has_ended(turn_id),
+            is_sender_erased=self.is_sender_erased(turn_id),
+            is_started=bool(self.attempts.get(turn_id)),
+            is_stopped=turn_id in self.stopped,
+        )
 
     async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         message = self.messages.get(turn_id)
@@ -150,7 +167,7 @@ class MemoryInbox:
         return [message for message in self.messages.values() if not self._has_ended(message.turn_id)]
 
     def _has_ended(self, turn_id: UUID) -> bool:
-        return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined
+        return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined or turn_id in self.stopped
 
     def _seq(self, message: InboxMessage) -> int:
         there = [other.turn_id for other in self.messages.values() if other.conversation_id == message.conversation_id]

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotFound, StaleHead, UserErased
+from hermes.ports.events import EventCursor, EventPage, EventSource, OperationsEvent
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import (
@@ -25,6 +26,7 @@ from hermes.ports.sessions import (
     SessionQuery,
     UserNodes,
 )
+from hermes.ports.users import DEFAULT_AGENT
 from hermes.testing.memory.messages import MemoryInbox
 
 
@@ -236,6 +238,48 @@ class MemoryJournal:
 
     def _add(self, turn_id: UUID, event: JournalEvent) -> None:
         self.events.setdefault(turn_id, []).append(event)
+
+
+@dataclass(slots=True)
+class MemoryOperationsEvents:
+    """The port OperationsEvents, over the turns of a journal. There is no fleet, and no transaction that could commit late."""
+
+    journal: MemoryJournal
+
+    async def read(self, _: Transaction, after: EventCursor, *, limit: int) -> EventPage:
+        later = [event for event in self._events() if event.cursor > after]
+        page = later[:limit]
+        return EventPage(page, page[-1].cursor if page else after, is_last=len(later) <= limit)
+
+    async def read_turn(
+        self,
+        _: Transaction,
+        turn_id: UUID,
+        after: EventCursor,
+        *,
+        only_settled: bool = False,  # noqa: ARG002  # here every event is
+    ) -> Sequence[OperationsEvent]:
+        return [event for event in self._events() if event.turn_id == turn_id and event.cursor > after]
+
+    async def end(self, _: Transaction) -> EventCursor:
+        return EventCursor(1, len(self._events()))
+
+    def _events(self) -> list[OperationsEvent]:
+        done = [(event.done_at, turn_id, event) for turn_id, events in self.journal.events.items() for event in events if event.done_at]
+        done.sort(key=lambda entry: entry[0])
+        return [
+            OperationsEvent(
+                cursor=EventCursor(1, number),
+                source=EventSource.TURN,
+                type=event.type,
+                at=at,
+                facts=event.facts,
+                account=self.journal.inbox.messages[turn_id].envelope.account if turn_id in self.journal.inbox.messages else None,
+                agent=DEFAULT_AGENT,
+                turn_id=turn_id,
+            )
+            for number, (at, turn_id, event) in enumerate(done, 1)
+        ]
 
 
 @dataclass(slots=True)

@@ -83,6 +83,8 @@ class RolloutChat:
     """The chats of subagents, finished or not, by the place of the delegating call in its message."""
     asked: int = 0
     """How often the model answered in this chat."""
+    cwd: str | None = None
+    """The folder of the rollout's row, for models that work in a folder."""
 
 
 async def converse(chat: RolloutChat, agent: RolloutAgent) -> ChatEnding:
@@ -125,6 +127,7 @@ async def ask_model(chat: RolloutChat, agent: RolloutAgent) -> SampledMessage:
         max_tokens=recipe.max_tokens,
         sample_id=f"{chat.sample_id}/{chat.asked}",
         timeout_s=agent.pace.call_timeout_s,
+        cwd=chat.cwd,
     )
     sampled = await sample_with_retries(request, agent)
     chat.asked += 1
@@ -221,6 +224,7 @@ def with_subagents(agent: RolloutAgent, system: str | None, depth: int = 0) -> R
             f"{chat.sample_id}/sub{number}",
             None if chat.seed is None else seed_of(chat.seed, DELEGATE, number),
             depth + 1,
+            cwd=chat.cwd,
         )
         try:
             ended = await converse(below, with_subagents(agent, system, depth + 1))

@@ -189,7 +189,7 @@ class BatchRun:
         name = f"{run_id}/{item.id}/{job.rollout}" + (f".{job.attempt}" if job.attempt else "")
         context = RolloutContext(item.id, job.rollout, seed, item.row, item.cwd)
         toolsets = [making.toolsets[each] for each in drawn]
-        ended = await self._converse(RolloutChat(graph, name, seed), making.model, usage, toolsets, context)
+        ended = await self._converse(RolloutChat(graph, name, seed, cwd=item.cwd), making.model, usage, toolsets, context)
         entry = RolloutEntry(
             item=item.id,
             rollout=job.rollout,

@@ -120,3 +120,12 @@ async def test_what_subagents_sampled_is_kept_when_the_one_beside_them_is_answer
     graph = MessageGraph.from_json(line)
     assert len(list(graph.responses())) == 2, "the delegating one, and the one of the agent that was cut off"
     assert len(asyncio.all_tasks()) == 1, "nobody works on"
+
+
+async def test_the_model_works_in_the_folder_of_the_row_at_every_depth(stage: Stage) -> None:
+    stage.rows({"prompt": "deep 5", "id": "a", "cwd": "/srv/one"}, {"prompt": "hi", "id": "b"})
+    await stage.run(stage.recipe(subagent_depth=2))
+    folders = {request.sample_id.split("/")[1]: set[str | None]() for request in stage.model.requests}
+    for request in stage.model.requests:
+        folders[request.sample_id.split("/")[1]].add(request.cwd)
+    assert folders == {"a": {"/srv/one"}, "b": {None}}

@@ -7,7 +7,8 @@
 alter table runs add column worker uuid;             -- the process of the newest attempt (processes.id)
 alter table inbox
     add column api_key_id  uuid,                     -- the key that sent it; idempotency keys forget after a day
-    add column traceparent text;                     -- W3C trace context of the accept, for the spans of the worker
+    add column traceparent text,                     -- W3C trace context of the accept, for the spans of the worker
+    add column stopped_at  timestamptz;              -- its client withdrew it; it has ended without an answer
 
 create index interactions_unanswered on interactions (created_at desc, turn_id desc) where meta ->> 'outcome' <> 'answered';
 create index interactions_by_session on interactions (session_id, created_at);
@@ -105,6 +106,24 @@ alter table fleet_events add column event_number bigint, add column xid xid8;
 alter table fleet_events alter column event_number set default nextval('event_numbers'), alter column xid set default pg_current_xact_id();
 create index run_events_by_xid on run_events (xid, event_number) where event_number is not null;
 create index fleet_events_by_xid on fleet_events (xid, event_number) where event_number is not null;
+-- A trigger, so that no statement that takes a chore can forget it, and none writes an event while the holder stays the same.
+create function tell_chore_holder() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'INSERT' or new.holder is distinct from old.holder then
+        insert into process_events (type, process, facts)
+        values ('chore_taken', new.holder, jsonb_build_object('chore', new.name, 'epoch', new.epoch));
+    end if;
+    return null;
+end
+$$;
+create trigger chore_holders_are_told after insert or update of holder on chores
+    for each row when (new.holder is not null) execute function tell_chore_holder();
+-- For rows that were copied from another database, whose transactions have other numbers: they come before all that happens here.
+create function forget_event_xids() returns void language sql as $$
+    update run_events set xid = '3' where xid is not null;
+    update fleet_events set xid = '3' where xid is not null;
+    update process_events set xid = '3';
+$$;
 
 -- --- alerts: one open row for each event and subject, however many processes raise it
 

@@ -20,6 +20,9 @@ select name, tone, role, tier, adapter, cwd, epoch, daily_micro_usd,
     array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id) as accounts
 from agents order by name
 
+-- name: spend
+select agent, sum(micro_usd)::bigint as micro_usd from calls where day = %(day)s and agent is not null group by agent
+
 -- name: lock
 select id, adapter, epoch from agents where name = %(name)s for update
 

@@ -78,9 +78,26 @@ with message as (
 )
 update runs set state = 'dead', ended_at = now() from message where runs.turn_id = message.turn_id
 
+-- name: lock_conversation
+select from conversations where id = (select conversation_id from inbox where turn_id = %(turn_id)s) for update
+
+-- name: stop
+-- The epoch rises only if the newest claim is this turn's own: then its worker is fenced. Another turn of the conversation keeps its claim.
+with message as (
+    update inbox set state = 'done', reason = 'stopped by its client', ended_at = now(), stopped_at = now()
+    where turn_id = %(turn_id)s and state = 'waiting'
+    returning turn_id
+), run as (
+    update runs set state = 'done', ended_at = now() from message where runs.turn_id = message.turn_id returning runs.conversation_id, runs.epoch
+), fenced as (
+    update conversations set epoch = conversations.epoch + 1 from run
+    where conversations.id = run.conversation_id and conversations.epoch = run.epoch
+)
+select turn_id from message
+
 -- name: origin
 select conversations.account_id as account, platform, channel_id, inbox.state <> 'waiting' as has_ended,
-       users.state = 'deleted' as is_sender_erased
+       users.state = 'deleted' as is_sender_erased, attempts > 0 as is_started, stopped_at is not null as is_stopped
 from inbox join conversations on conversations.id = conversation_id join users on users.id = inbox.user_id
 where turn_id = %(turn_id)s
 

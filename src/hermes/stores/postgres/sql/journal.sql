@@ -13,22 +13,24 @@ returning id
 select request, result from run_events where turn_id = %(turn_id)s and step = %(step)s and index = %(index)s
 
 -- name: finish
-update run_events set result = %(result)s, facts = %(facts)s, done_at = clock_timestamp()
+update run_events set result = %(result)s, facts = %(facts)s, done_at = clock_timestamp(),
+    event_number = nextval('event_numbers'), xid = pg_current_xact_id()
 where turn_id = %(turn_id)s and step = %(step)s and index = %(index)s and result is null
 returning id
 
 -- name: note
-insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
-select %(turn_id)s, type, coalesce(last, -1) + row_number() over (partition by type order by place), type, %(attempt)s, facts, clock_timestamp()
+insert into run_events (turn_id, step, index, type, attempt, facts, done_at, event_number, xid)
+select %(turn_id)s, type, coalesce(last, -1) + row_number() over (partition by type order by place), type, %(attempt)s, facts, clock_timestamp(),
+    nextval('event_numbers'), pg_current_xact_id()
 from unnest(%(types)s::text[], %(facts)s::jsonb[]) with ordinality as noted (type, facts, place)
 left join (select step, max(index) as last from run_events where turn_id = %(turn_id)s group by step) as known on known.step = type
 order by place
 
 -- name: add
-insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
+insert into run_events (turn_id, step, index, type, attempt, facts, done_at, event_number, xid)
 select turn_id, %(type)s, (
     select 1 + coalesce(max(index), -1) from run_events where turn_id = %(turn_id)s and step = %(type)s
-), %(type)s, attempts, %(facts)s, clock_timestamp()
+), %(type)s, attempts, %(facts)s, clock_timestamp(), nextval('event_numbers'), pg_current_xact_id()
 from inbox where turn_id = %(turn_id)s
 
 -- name: effect

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from hermes.app.home import check_database_address, home_of, master_keys, start_embedded_stores
+from hermes.app.home import check_database_address, home_of, master_keys, open_database_address, start_embedded_stores
 from hermes.app.packs import migration_folders, packs_from
 from hermes.config import Settings
 from hermes.graph import MessageGraph
@@ -27,10 +28,10 @@ from hermes.ports.errors import DataDamaged, StartRefused
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Graphs, SessionQuery, Sessions
 from hermes.stores import embedded
-from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.database import Database, open_database, translate_errors
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, migrate
+from hermes.stores.postgres.migrate import SchemaRefused, migrate, pending_migrations
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError
 from hermes.trajectories.errors import SourceError
@@ -49,11 +50,7 @@ async def open_database_and_keys(
         raise StartRefused(str(error)) from None
     async with AsyncExitStack() as stack:
         addresses = await stack.enter_async_context(open_stores(settings, home))
-        try:
-            folders = migration_folders(packs_from(settings))
-            await migrate(addresses.database_url, folders, connect_timeout_s=limits.connect_timeout_s)
-        except SchemaRefused as error:
-            raise StartRefused(str(error)) from error
+        await run_migrations(addresses.database_url, settings)
         database = await stack.enter_async_context(
             open_database(
                 addresses.database_url,
@@ -65,6 +62,32 @@ async def open_database_and_keys(
         )
         await refuse_missing_master_keys(database, keyring)
         yield addresses, database, keyring
+
+
+async def run_migrations(url: str, settings: Settings) -> list[str]:
+    """Bring a database to this version's schema; return the migrations that ran. Raises StartRefused."""
+    try:
+        return await migrate(url, migration_folders(packs_from(settings)), connect_timeout_s=settings.database.connect_timeout_s)
+    except SchemaRefused as error:
+        raise StartRefused(str(error)) from error
+
+
+async def migrate_database(settings: Settings) -> list[str]:
+    """Bring the database of the settings to this version's schema; return the migrations that ran."""
+    async with open_database_address(settings) as address:
+        return await run_migrations(address, settings)
+
+
+async def find_pending_migrations(settings: Settings) -> list[str]:
+    """Return the migrations of this version that the database of the settings has not run."""
+    limit_s = max(1, round(settings.database.connect_timeout_s))
+    async with open_database_address(settings) as address:
+        with translate_errors():
+            async with await psycopg.AsyncConnection.connect(address, connect_timeout=limit_s, autocommit=True) as connection:
+                try:
+                    return await pending_migrations(connection, migration_folders(packs_from(settings)))
+                except SchemaRefused as error:
+                    raise StartRefused(str(error)) from error
 
 
 async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:

@@ -71,6 +71,11 @@ COMMAND_MODULES = (
         },
     ),
     CommandModule(
+        "hermes.cli.migrate",
+        "serve",
+        {"migrate": "Bring the database to this version's schema. Every start does it too; do it first in a rolling upgrade."},
+    ),
+    CommandModule(
         "hermes.cli.chat", "serve", {"chat": 'Chat in the terminal. Hermes answers piped input line by line:  echo "hello" | hermes chat'}
     ),
     CommandModule(

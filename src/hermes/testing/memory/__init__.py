@@ -3,10 +3,11 @@
 A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store has all methods of its port, and keeps
 the part of its contract that a turn relies on."""
 
+from hermes.testing.memory.journal import MemoryJournal, MemoryTimelines
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
-from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemorySessions
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "MemoryJournal",
     "MemoryOutbox",
     "MemorySessions",
+    "MemoryTimelines",
     "MemoryTransactions",
     "MemoryTurnMeter",
     "MemoryUsers",

@@ -12,6 +12,7 @@ from hermes.config import Settings
 from hermes.ports.memories import DreamDepth
 from hermes.ports.runtime import JobQueue, Transactions
 from hermes.router.chores import Chore, default_chores
+from hermes.router.journal_retention import JournalRetention
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
 from hermes.soul.dream import Dreamer, DreamJob
@@ -72,7 +73,8 @@ def background_jobs_from(
         languages=services.languages,
         scan=scan,
     )
-    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model)
+    retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
+    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model, retention=retention)
     return BackgroundJobs(learn_job, proactive, chores)
 
 
@@ -83,6 +85,7 @@ def chores_from(
     *,
     user_memory: UserMemory,
     memory_model: MemoryModel | None,
+    retention: JournalRetention,
 ) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
@@ -98,4 +101,5 @@ def chores_from(
         dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
         dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
         re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
+        empty_journal=retention.empty_old,
     )

@@ -67,7 +67,7 @@ select state, epoch, attempt, case when worker_epoch = epoch then worker end as 
 from runs where turn_id = %(turn_id)s
 
 -- name: empty
--- In the order of ids, which is the order of time: the first entry that is too young ends the work.
+-- In the order of ids, which is about the order of time: a batch in which no entry is old ends the work.
 with next as (
     select run_events.id, run_events.turn_id, started_at, state <> 'waiting' and ended_at < %(ended_before)s as is_old
     from run_events join inbox on inbox.turn_id = run_events.turn_id
@@ -86,7 +86,7 @@ with next as (
     where step = 'memory_saved' and facts ? 'keys' and turn_id in (select turn_id from emptied)
 )
 select coalesce(max(id), %(after_id)s) as last_id, (select count(*) from emptied) as emptied,
-    count(*) = %(limit)s and max(started_at) < %(ended_before)s as has_more
+    count(*) = %(limit)s and min(started_at) < %(ended_before)s as has_more
 from next
 
 -- name: hold

@@ -2,6 +2,7 @@
 
 On both adapters. The pipeline is the real one; the stores that a timeline does not need are in memory."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -216,6 +217,31 @@ async def test_an_effect_belongs_to_the_attempt_that_finished_it(drive: Drive) -
     assert effect.done_at is not None
     assert newest.began_at is not None
     assert newest.began_at <= effect.done_at - timedelta(microseconds=effect.us or 0)
+
+
+async def test_each_attempt_that_is_killed_at_the_same_effect_names_it(drive: Drive) -> None:
+    turn_id = await drive.turns.accept()
+    for _ in range(3):
+        claim = await drive.turns.claim(turn_id)
+        async with drive.turns.transactions.begin() as tx:
+            await drive.journal.begin(tx, claim, "call_model", 0, b"{}")
+    first, second, running = (await drive.timeline(turn_id)).attempts
+    assert [(each.end, each.step) for each in (first, second)] == [(AttemptEnd.CUT_OFF, "call_model")] * 2
+    assert (running.end, [step.step for step in running.steps]) == (AttemptEnd.RUNNING, ["call_model"])
+
+
+async def test_an_attempt_that_is_cancelled_because_its_process_stops_is_told_by_the_next_claim(drive: Drive) -> None:
+    turn_id, stopped = await drive.turns.accept(), uuid4()
+
+    class Stopped:
+        async def load(self, *_: Any, **__: Any) -> Any:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await drive.run(turn_id, worker=stopped, souls=Stopped())
+    await drive.run(turn_id)
+    cut_off, ended = (await drive.timeline(turn_id)).attempts
+    assert (cut_off.end, cut_off.worker, ended.end) == (AttemptEnd.CUT_OFF, stopped, AttemptEnd.ENDED)
 
 
 async def test_a_worker_that_lost_its_claim_notes_nothing(drive: Drive) -> None:

@@ -378,7 +378,8 @@ class Journal(Protocol):
     """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
+        """Note that an effect is about to start, or return what is known of it. An effect that an earlier attempt left open belongs to this
+        attempt from now on. Raises ClaimLost if the claim no longer stands."""
         ...
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:

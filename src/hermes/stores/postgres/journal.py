@@ -48,7 +48,7 @@ class PostgresJournal:
             raise ClaimLost  # nothing was inserted and no row was in conflict: the claim's epoch is no longer the newest
         effect = known.open(keys, claim.turn_id, step, index)
         # A worker that has lost its claim must not repeat an effect that its successor may be running now.
-        if effect.progress is EffectProgress.STARTED and not await execute(tx, SQL["hold"], row):
+        if effect.progress is EffectProgress.STARTED and not await execute(tx, SQL["retake"], row):
             raise ClaimLost
         return effect
 

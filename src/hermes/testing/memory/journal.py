@@ -33,6 +33,10 @@ class MemoryJournal:
             await self.inbox.hold(tx, claim)
         known = self._effect(place)
         if known is not None:
+            if known.progress is EffectProgress.STARTED:
+                self._change(
+                    claim.turn_id, lambda event: retake_effect(event, claim) if (event.step, event.index) == (step, index) else event
+                )
             return known
         self.requests[place] = request
         now, type_ = datetime.now(UTC), EFFECT_NAMES.get(step, "effect")
@@ -104,6 +108,11 @@ class MemoryJournal:
 
     def _change(self, turn_id: UUID, change: Callable[[JournalEvent], JournalEvent]) -> None:
         self.inbox.events[turn_id] = [change(event) for event in self.inbox.events[turn_id]]
+
+
+def retake_effect(event: JournalEvent, claim: Claim) -> JournalEvent:
+    """The effect as the attempt that repeats it has it."""
+    return replace(event, started_at=datetime.now(UTC), attempt=claim.attempt, epoch=claim.epoch)
 
 
 def finish_effect(event: JournalEvent, claim: Claim, facts: Mapping[str, Any] | None) -> JournalEvent:

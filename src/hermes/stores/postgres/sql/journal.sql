@@ -89,8 +89,15 @@ select coalesce(max(id), %(after_id)s) as last_id, (select count(*) from emptied
     count(*) = %(limit)s and min(started_at) < %(ended_before)s as has_more
 from next
 
--- name: hold
-select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
+-- name: retake
+-- An effect that an earlier attempt left open belongs to the attempt that repeats it. Returns no row if the claim no longer stands.
+with claimed as (
+    select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
+), taken as (
+    update run_events set attempt = %(attempt)s, epoch = %(epoch)s, started_at = clock_timestamp()
+    from claimed where turn_id = %(turn_id)s and step = %(step)s and index = %(index)s and result is null
+)
+select from claimed
 
 -- name: log
 insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)

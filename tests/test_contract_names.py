@@ -15,7 +15,7 @@ from typer.main import get_command
 from hermes.cli import build_app
 from hermes.config.declarations import known_settings
 from hermes.ops.metrics import Metrics
-from hermes.router.pipeline import STEP_EVENTS
+from hermes.ports.timeline import STEP_EVENT_NAMES
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hermes"
@@ -25,7 +25,7 @@ CODE = re.compile(r"[a-z]+(?:_[a-z]+)*")
 EVENTS = frozenset(
     {
         *("adapter_rolled_back", "adapter_swapped", "breaker_opened", "budget_threshold"),
-        *("credit_posted", "credit_voided", "llm_called", "tool_invoked"),
+        *("attempt_cut_off", "credit_posted", "credit_voided", "llm_called", "tool_invoked"),
     }
 )
 """Events that are written by way of a variable: they are known by their words."""
@@ -41,7 +41,7 @@ def names() -> dict[str, set[str]]:
     return {
         "command": set(commands(get_command(build_app()), "hermes")),
         "error": {code for tree in web for code in error_codes(tree)},
-        "event": {event for tree in trees.values() for event in events(tree)} | {event for event, _ in STEP_EVENTS.values()},
+        "event": {event for tree in trees.values() for event in events(tree)} | set(STEP_EVENT_NAMES.values()),
         "metric": {metric.name for metric in Metrics().registry.collect() if metric.name.startswith("hermes_")},
         "route": {route for tree in web for route in routes(tree)},
         "setting": {setting.name for setting in known_settings()},
@@ -91,12 +91,12 @@ def error_codes(tree: ast.Module) -> Iterator[str]:
 
 
 def events(tree: ast.Module) -> Iterator[str]:
-    """What is written to the journal: `journal.add(tx, turn_id, "memory_saved", …)` and `run.note("fallback_used", …)`."""
+    """What is written to the journal: `journal.add(tx, turn_id, "memory_saved", …)` and `steps.end("fallback_used", …)`."""
     yield from (text for node in ast.walk(tree) if (text := text_of(node)) in EVENTS and text)
     for call in calls(tree):
         if not isinstance(call.func, ast.Attribute):
             continue
-        place = {("add", "journal"): 2, ("note", "run"): 0}.get((call.func.attr, last_name(call.func.value)))
+        place = {("add", "journal"): 2, ("note", "steps"): 0, ("end", "steps"): 0}.get((call.func.attr, last_name(call.func.value)))
         event = text_of(call.args[place]) if place is not None and len(call.args) > place else None
         if event:
             yield event

@@ -10,7 +10,7 @@ import pytest
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
 from hermes.ports.inbox import Inbox
 from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import Effect, EffectProgress, Journal
+from hermes.ports.sessions import Effect, EffectProgress, Journal, JournalNote
 from hermes.router.effects import EffectResult, run_once
 from hermes.router.services import Services
 from hermes.stores.postgres.database import connection_of
@@ -76,7 +76,7 @@ async def test_a_fenced_worker_starts_nothing(turns: Turns, journal: Journal, se
         await run_once(paused, "call_model", 0, b"x", model, services=services)
     assert model.calls == []
     async with turns.transactions.begin() as tx:
-        assert await journal.read(tx, turn_id) == []
+        assert [event.type for event in await journal.read(tx, turn_id)] == ["attempt_cut_off"], "the second claim noted it"
 
 
 async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(turns: Turns, journal: Journal) -> None:
@@ -104,10 +104,10 @@ async def test_the_first_result_stands_whoever_noted_it(turns: Turns, journal: J
 async def test_events_are_read_in_the_order_they_were_noted(turns: Turns, journal: Journal) -> None:
     claim = await turns.new_claim()
     async with turns.transactions.begin() as tx:
-        await journal.note(tx, claim, [("user_resolved", {"tier": "free"})])
+        await journal.note(tx, claim, [JournalNote("user_resolved", {"tier": "free"})])
         await journal.begin(tx, claim, "call_model", 0, b"x")
-        twice = [("fallback_used", {"kind": "busy"}), ("fallback_used", {"kind": "paused"})]
-        await journal.note(tx, claim, [*twice, ("credit_voided", {})])
+        twice = [JournalNote("fallback_used", {"kind": "busy"}), JournalNote("fallback_used", {"kind": "paused"})]
+        await journal.note(tx, claim, [*twice, JournalNote("credit_voided", {})])
         await journal.note(tx, claim, twice[:1])
         await journal.finish(tx, claim, "call_model", 0, b"one", facts={"backend": "scripted"})
         events = await journal.read(tx, claim.turn_id)

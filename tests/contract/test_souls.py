@@ -16,8 +16,8 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactChange, FactOrigin, NewFact
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import Agent, Tone, User
-from hermes.soul.loader import SoulLoader
-from hermes.soul.prompt_layers import personality
+from hermes.soul.loader import SoulLoader, decode_base
+from hermes.soul.prompt_layers import SoulBase, personality
 from hermes.soul.recall import Recall
 from hermes.soul.terms import terms
 from hermes.stores.embeddings import HashedEmbeddings
@@ -138,6 +138,24 @@ async def test_a_soul_has_what_is_known_and_what_comes_to_mind(house: House) -> 
     ]
     assert soul.is_recall_used
     assert soul.load_ms >= 0
+    again = await house.load("what is my dog called?")
+    for each in (soul, again):  # the second has its base from the cache
+        assert [layer.name for layer in each.layers] == ["personality", "facts", "insights", "note"]
+        assert sum(layer.chars for layer in each.layers) == len(each.system) - 2 * len("\n\n") + len(each.note)
+        async with house.database.begin() as tx:
+            [fact] = await house.memories.read(tx, house.user.id, [recalled.id for recalled in each.recalled])
+        assert (fact.text, 0 < each.recalled[0].score <= 1) == ("My dog is called Rex", True)
+
+
+def test_a_base_that_the_version_before_cached_is_read_without_layers() -> None:
+    old = b'{"text": "diet: vegan", "timezone": null, "past": [], "has_facts": true}'
+    assert decode_base(old) == SoulBase("diet: vegan", None, ())
+
+
+async def test_the_soul_of_a_room_has_layers_without_a_user(house: House) -> None:
+    soul = house.souls.for_room(AGENT, now=NOW)
+    assert [(layer.name, layer.chars) for layer in soul.layers] == [("room", len(soul.system)), ("note", len(soul.note or ""))]
+    assert soul.recalled == ()
 
 
 async def test_the_base_is_read_once_and_kept_for_an_hour(house: House) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hermes.config import CreditSettings, LinkSettings, LlmSettings
 from hermes.packs.concierge import concierge_on
 from hermes.ports.credits import Balance
+from hermes.ports.timeline import PLOT
 from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import connection_of
@@ -71,6 +72,17 @@ async def test_the_founding_example_a_sunset_bar_in_canggu(service: Service) -> 
     assert graph[-1]["content"] == said
     types = {event.type for event in journal}
     assert types >= {"user_resolved", "credit_reserved", "soul_loaded", "intent_classified", "tools_gated", "credit_posted"}
+    assert {name: meta[name] for name in ("agent", "tier", "intent")} == {"agent": "hermes", "tier": "free", "intent": meta["tools_gated"]}
+    async with service.database.begin() as tx:
+        timeline = await service.hermes.adapters.timelines.read(tx, guest.turns[0])
+    assert timeline is not None
+    [attempt] = timeline.attempts
+    assert ([step.step for step in attempt.steps], attempt.worker) == (list(PLOT), service.hermes.process_id)
+    steps = {step.step: step for step in attempt.steps}
+    assert [layer["name"] for layer in steps["load_soul"].facts["layers"]] == ["personality", "note"]
+    assert steps["load_history"].facts["is_missing"] is False
+    assert [(effect.type, effect.index) for effect in steps["run_tools"].effects] == [("tool_invoked", 0), ("llm_called", 1)]
+    assert await ask(service, "select count(*) from run_events where event_number is null") == [(0,)]
 
 
 async def test_a_conversation_remembers_who_it_is_with(service: Service) -> None:
@@ -81,6 +93,8 @@ async def test_a_conversation_remembers_who_it_is_with(service: Service) -> None
     async with service.database.begin() as tx:
         facts = {fact.key: fact.text for fact in await service.hermes.adapters.memories.all(tx, user_id)}
     assert facts == {"diet": "vegetarian", "allergies": "peanuts"}
+    saved = await ask(service, "select facts::text from run_events where type = 'memory_saved'")
+    assert "allergies" not in str(saved), "what is known about a user is not readable in the journal"
     await guest.say("find me a restaurant in Ubud", channel="another conversation")
     [[request]] = await ask(service, "select max(id) from run_events where step = 'call_model' and index = 0")
     assert request is not None

@@ -123,8 +123,9 @@ def test_they_are_listed_and_shown(letters: Console) -> None:
 
 def test_one_is_sent_again(letters: Console) -> None:
     one, two = letters.bury("one", "two")
-    said = letters.said("requeue", two)
+    said = letters.said("requeue", two, "--by", "Ada")
     assert said == "1 dead letter will be sent again, last in their conversations. A worker must be running.\n"
+    assert letters.rows("select facts ->> 'by', facts ->> 'part' from run_events where type = 'dead_letter_requeued'") == [("Ada", "1")]
     assert [letter["id"] for letter in letters.read("list")] == [one]
     assert letters.rows("select state, is_late from outbox order by id") == [("dead", False), ("pending", True)]
     assert letters.rows("select queue_name, status from procrastinate_jobs where queue_name = 'deliveries'") == [("deliveries", "todo")]
@@ -145,6 +146,7 @@ def test_they_are_dropped(letters: Console) -> None:
     assert [letter["id"] for letter in letters.read("list")] == [three]
     assert [letter["id"] for letter in letters.read("drop", "--all", "--yes")] == [three]
     assert letters.rows("select count(*) from outbox") == [(0,)]
+    assert len(letters.rows("select from run_events where type = 'dead_letter_dropped' and facts ? 'by'")) == 3, "not the refused ones"
 
 
 def test_a_letter_of_somebody_who_was_deleted_cannot_be_read(letters: Console) -> None:

@@ -24,6 +24,7 @@ from hermes.ports.outbox import Breakers
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.spending import SpendSums
+from hermes.ports.timeline import TurnTimelines
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
@@ -33,7 +34,13 @@ from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import PostgresChores
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
+from hermes.stores.postgres.journal import (
+    PostgresEffectRecords,
+    PostgresInteractions,
+    PostgresJournal,
+    PostgresOffers,
+    PostgresTimelines,
+)
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
@@ -64,6 +71,7 @@ class Adapters:
     outbox: PostgresOutbox
     """With its dead letters and what platforms report about its messages, beside the port Outbox."""
     interactions: Interactions
+    timelines: TurnTimelines
     api_keys: ApiKeys
     idempotency_keys: IdempotencyKeys
     replies: AnswerSignals
@@ -112,6 +120,7 @@ async def open_adapters(
         journal=PostgresJournal(keyring),
         outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.max_queued, keep_dead_s=delivery.dead_letter_ttl_s),
         interactions=PostgresInteractions(),
+        timelines=PostgresTimelines(),
         api_keys=PostgresApiKeys(),
         idempotency_keys=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
         replies=replies,

@@ -13,6 +13,7 @@ from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.memories import DreamDepth
 from hermes.ports.runtime import JobQueue, Transactions
 from hermes.router.chores import DAY_S, Chore, default_chores
+from hermes.router.journal_retention import JournalRetention
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
 from hermes.soul.dream import Dreamer, DreamJob
@@ -73,7 +74,8 @@ def background_jobs_from(
         languages=services.languages,
         scan=scan,
     )
-    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model)
+    retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
+    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model, retention=retention)
     return BackgroundJobs(learn_job, proactive, chores)
 
 
@@ -84,6 +86,7 @@ def chores_from(
     *,
     user_memory: UserMemory,
     memory_model: MemoryModel | None,
+    retention: JournalRetention,
 ) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
@@ -100,6 +103,7 @@ def chores_from(
         dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
         dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
         re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
+        empty_journal=retention.empty_old,
     )
     return (
         *chores,

@@ -9,9 +9,10 @@ import typer
 
 from hermes.app.tables import Tables
 from hermes.cli.commands import app
-from hermes.cli.options import Config, Json, Limit, complete_from
-from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table
+from hermes.cli.options import By, Config, Json, Limit, complete_from
+from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table, storable_text
 from hermes.cli.runtime import complete_accounts, in_transaction, read_tables, run
+from hermes.delivery.outbox_delivery import dead_letter_facts
 from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import NotFound, UserErased, require_known
 from hermes.ports.outbox import DeadLetter, DeadLetterQuery, DeliveryStatus
@@ -161,6 +162,7 @@ def requeue(
     platform: PlatformOption = None,
     account: AccountOption = None,
     outcome: OutcomeOption = None,
+    by: By = "operator",
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -174,6 +176,8 @@ def requeue(
         refuse_unknown_ids(chosen.ids or (), sent)
         for conversation_id in sorted({letter.conversation_id for letter in sent}):
             await hermes.work.defer_delivery(tx, conversation_id)
+        for letter in sent:
+            await hermes.adapters.journal.add(tx, letter.turn_id, "dead_letter_requeued", _decision_facts(letter, by))
         return sent
 
     sent = run(in_transaction(config, again))
@@ -191,21 +195,29 @@ def drop(
     account: AccountOption = None,
     outcome: OutcomeOption = None,
     is_sure: Annotated[bool, typer.Option("--yes", help="Confirm --all: without --yes, nothing is dropped.")] = False,
+    by: By = "operator",
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Delete dead letters for good, for instance: hermes dead-letters drop 17 18. After a week Hermes deletes them itself."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
-    async def away(tables: Tables, tx: Transaction) -> Sequence[DeadLetter]:
-        dropped = await tables.outbox.dead_letters.drop(tx, chosen)
+    async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
+        dropped = await hermes.adapters.outbox.dead_letters.drop(tx, chosen)
         refuse_unknown_ids(chosen.ids or (), dropped)
         if is_all and not is_sure and dropped:
             raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
+        for letter in dropped:
+            await hermes.adapters.journal.add(tx, letter.turn_id, "dead_letter_dropped", _decision_facts(letter, by))
         return dropped
 
-    dropped = run(read_tables(config, away))
+    dropped = run(in_transaction(config, away))
     print_result([_letter_json(letter) for letter in dropped], f"{count_phrase(len(dropped), 'dead letter')} dropped.", is_json=is_json)
+
+
+def _decision_facts(letter: DeadLetter, by: str) -> dict[str, Any]:
+    """What the turn's journal has of the operator's decision."""
+    return {**dead_letter_facts(letter), "by": storable_text(by)}
 
 
 def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:

@@ -13,7 +13,7 @@ import typer
 from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import By, Config, Json
-from hermes.cli.output import fail, print_json
+from hermes.cli.output import fail, print_json, storable_text
 from hermes.cli.runtime import run, with_hermes
 from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
@@ -114,8 +114,3 @@ def _show(standing: KillSwitchStatus, *, is_json: bool) -> None:
         typer.echo(f"The kill switch is off. The daily cap is reached: calls are refused until {standing.capped_until:%Y-%m-%d %H:%M} UTC.")
     else:
         typer.echo("The kill switch is off; model calls are allowed.")
-
-
-def storable_text(text: str) -> str:
-    """Replace bytes that are not UTF-8, so that any text can be stored: in an emergency the command must not fail for an umlaut."""
-    return text.encode("utf-8", "replace").decode()

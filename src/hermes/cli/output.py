@@ -87,3 +87,8 @@ def show_usd(micro_usd: int) -> str:
 def count_phrase(number: int, name: str) -> str:
     """`1 message`, `2,000 messages`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def storable_text(text: str) -> str:
+    """Replace bytes that are not UTF-8, so that any text can be stored: in an emergency the command must not fail for an umlaut."""
+    return text.encode("utf-8", "replace").decode()

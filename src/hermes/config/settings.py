@@ -242,6 +242,15 @@ class HistorySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """The journal of turns: what each step did, what models were asked and answered, what tools brought."""
+
+    keep_days: CountOrZero = 30
+    """Days that the requests and results of a turn are kept after its end, sealed; then Hermes empties them, and keeps names, numbers and
+    times. 0 keeps them for ever. A month covers the questions that users ask about an answer. The conversation itself is not touched."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreditSettings:
     """Credits, with which users pay: one for an answer."""
 
@@ -462,6 +471,7 @@ class Settings:
     work: WorkSettings = WorkSettings()
     delivery: DeliverySettings = DeliverySettings()
     history: HistorySettings = HistorySettings()
+    journal: JournalSettings = JournalSettings()
     credits: CreditSettings = CreditSettings()
     links: LinkSettings = LinkSettings()
     memory: MemorySettings = MemorySettings()

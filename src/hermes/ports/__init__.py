@@ -7,6 +7,7 @@ credits    what a turn may cost: credits, budgets, the money of a day
 inbox      messages until they are answered, and the signal that an answer is there
 sessions   sessions with their graphs and histories, client chats, the journal of turns
 events     the stream of what happened, for a program that supervises Hermes
+timeline   how a turn went: its attempts, and their steps in plot order
 outbox     answers on their way out, breakers, what became of sent messages, dead letters
 channels   platforms: channels, their accounts, the client that sends
 memories   facts, earlier messages, dreams, embeddings, souls

@@ -29,6 +29,22 @@ class AcceptedMessage:
     """False: the same event key was accepted before, and these are the values of that message."""
 
 
+class ClaimedTurn(Protocol):
+    """What a Claim and an UnreadableMessage share: which attempt at which turn it is."""
+
+    @property
+    def turn_id(self) -> UUID: ...
+
+    @property
+    def conversation_id(self) -> UUID: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right to work on a turn, until another worker claims a turn of the same conversation."""
@@ -53,6 +69,8 @@ class UnreadableMessage:
     """A message that was claimed and cannot be opened. The attempt counts."""
 
     turn_id: UUID
+    conversation_id: UUID
+    epoch: int
     attempt: int
     age_s: float
     reason: str
@@ -101,8 +119,11 @@ class Inbox(Protocol):
         never becomes private again, and the `is_shared` of every envelope read back is that of the conversation at that time."""
         ...
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
+    async def claim(self, tx: Transaction, turn_id: UUID, *, worker: UUID | None = None) -> Claim | UnreadableMessage | None:
         """Begin an attempt: count it, raise the conversation's epoch, and return the message. None if the turn has ended already.
+
+        `worker` is the process that will drive the turn. If the attempt before left no trace, the journal gets `attempt_cut_off` for it,
+        with its worker and the effect at which it was cut off.
 
         Call it in a transaction of its own: a later failure must not take the count back."""
         ...

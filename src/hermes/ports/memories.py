@@ -336,6 +336,22 @@ class Embeddings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SoulLayer:
+    """A layer of a prompt, without its text."""
+
+    name: str
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledFact:
+    """A fact that recall found for a message, by its id."""
+
+    id: UUID
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Soul:
     """What Hermes adds to a turn's prompt."""
 
@@ -348,6 +364,10 @@ class Soul:
     load_ms: int
     timezone: str | None = None
     """The user's own, if they told it: an IANA name."""
+    layers: Sequence[SoulLayer] = ()
+    """The layers of system message and note, in their order. An empty layer is absent."""
+    recalled: Sequence[RecalledFact] = ()
+    """The facts that recall found, the best first."""
 
 
 class Souls(Protocol):

@@ -13,7 +13,7 @@ from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.context import KeepReasoning
 from hermes.graph.response import sent_id
 from hermes.graph.stored_graph import history_of
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, ClaimedTurn
 from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
 
@@ -347,25 +347,57 @@ class JournalEvent:
     done_at: datetime | None
     facts: Mapping[str, Any]
     """Numbers and names, never message text."""
+    epoch: int | None = None
+    """The epoch of the claim that wrote it. None for an event that was added after the turn, and in rows of an earlier version."""
+    has_content: bool = False
+    """Whether the journal still has its request or its result, sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalNote:
+    """An event that is no effect, and when it happened: as time before now, so that the store's clock alone counts."""
+
+    type: str
+    facts: Mapping[str, Any]
+    """Numbers and names, never message text."""
+    began_ago_us: int = 0
+    ended_ago_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EmptiedBatch:
+    """What one batch of the journal's retention did."""
+
+    last_id: int
+    """The next batch begins after it."""
+    emptied: int
+    has_more: bool
 
 
 class Journal(Protocol):
     """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        """Note that an effect is about to start, or return what is known of it. Raises ClaimLost if the claim no longer stands."""
+        """Note that an effect is about to start, or return what is known of it. An effect that an earlier attempt left open belongs to this
+        attempt from now on. Raises ClaimLost if the claim no longer stands."""
         ...
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
-        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt."""
+        """Note how an effect ended, and return the result that stands: the first one noted, by whichever attempt. From then on the effect
+        belongs to that attempt. `facts["us"]` is how long it took."""
         ...
 
     async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
         """Whether an effect has ended, in any attempt."""
         ...
 
-    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Add events that are no effects, each with a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
+    async def note(self, tx: Transaction, claim: Claim, notes: Sequence[JournalNote]) -> None:
+        """Add events that are no effects: user_resolved, credit_reserved, tools_gated, … The caller's transaction holds the claim."""
+        ...
+
+    async def note_failed(self, tx: Transaction, claim: ClaimedTurn, notes: Sequence[JournalNote]) -> None:
+        """Add the events of an attempt that leaves its turn open. No change if the turn has ended, or if the claim no longer stands: then
+        the next claim has noted that this attempt was cut off."""
         ...
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
@@ -377,7 +409,14 @@ class Journal(Protocol):
         ...
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        """Return the events of a turn in the order in which they were noted."""
+        """Return the events of a turn in the order in which they were noted. In the order of the steps: TurnTimelines."""
+        ...
+
+    async def empty(self, tx: Transaction, *, ended_before: datetime, after_id: int, limit: int) -> EmptiedBatch:
+        """Empty the requests and results of turns that ended before a time, and what their tools brought: one batch of at most `limit`
+        entries after `after_id` that still have content. Their facts stay. Turns that have not ended are never touched.
+
+        An emptied effect counts as none for `effect`; no attempt can meet one, because a turn that has ended is not claimed."""
         ...
 
 

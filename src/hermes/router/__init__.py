@@ -6,6 +6,7 @@ stop               ends a turn whose client no longer wants the answer
 pipeline           the ten steps in their order, and the table of fallbacks
 steps/             a file for each step
 services           what the steps need
+step_log           what an attempt did, with times, until the journal has it
 effects            what costs money or shows outside is done once, however often a turn runs
 compaction_policy  when a history is too long, and which summariser compacts it
 sticky_tools       keeps a session's tools while the vendor's prompt cache may hold its prompt
@@ -15,4 +16,5 @@ replies/           what Hermes says without a model
 feedback           reactions of users become annotations
 signup             how a person becomes an active user
 proactive          messages that Hermes sends by itself
-chores             work by the clock"""
+chores             work by the clock
+journal_retention  empties what old turns asked and answered"""

@@ -50,7 +50,13 @@ class Chore:
 
 
 def default_chores(
-    *, remind: ChoreAction, dream_lightly: ChoreAction, dream_deeply: ChoreAction, re_embed: ChoreAction, remind_every_s: float = 10.0
+    *,
+    remind: ChoreAction,
+    dream_lightly: ChoreAction,
+    dream_deeply: ChoreAction,
+    re_embed: ChoreAction,
+    empty_journal: ChoreAction,
+    remind_every_s: float = 10.0,
 ) -> tuple[Chore, ...]:
     """The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
     return (
@@ -58,6 +64,7 @@ def default_chores(
         Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S),
         Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S),
         Chore(name="re_embedding", every_s=HOUR_S, do=re_embed),
+        Chore(name="journal_retention", every_s=HOUR_S, do=empty_journal),
     )
 
 

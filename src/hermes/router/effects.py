@@ -16,6 +16,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.models import Answer, Caller, CallPurpose, CallSource, NoAnswer
 from hermes.ports.tools import ToolCall
 from hermes.router.services import Services
+from hermes.router.step_log import now_us
 from hermes.router.steps.resolve_user import ResolvedUser
 
 MICRO_PER_USD = 1_000_000
@@ -43,9 +44,11 @@ async def run_once(
         effect = await services.journal.begin(tx, claim, step, index, request)
     if effect.result is not None:
         return effect.request, effect.result
+    began_us = now_us()
     done = await run(effect.request)
+    facts = {**done.facts, "us": now_us() - began_us}
     async with services.transactions.once() as tx:
-        return effect.request, await services.journal.finish(tx, claim, step, index, done.result, facts=done.facts)
+        return effect.request, await services.journal.finish(tx, claim, step, index, done.result, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

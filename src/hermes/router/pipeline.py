@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -14,11 +13,14 @@ from hermes.ports.backends import BackendError
 from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused
 from hermes.ports.errors import OutOfCredit
 from hermes.ports.inbox import Claim
+from hermes.ports.memories import Soul
 from hermes.ports.models import NoAnswer, NoCapacity
+from hermes.ports.timeline import STEP_EVENT_NAMES
 from hermes.ports.tools import ImageTooLarge, ImageUnreadable
 from hermes.router.outbox import deliver_answer
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
+from hermes.router.step_log import StepLog
 from hermes.router.steps.build_messages import build_messages
 from hermes.router.steps.call_model import call_model
 from hermes.router.steps.gate_tools import gate_tools
@@ -27,7 +29,7 @@ from hermes.router.steps.load_soul import load_soul
 from hermes.router.steps.record import TurnResult, extend_hot_history, record
 from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, SenderRefused, TooManyMessages, UnknownSender, resolve_user
 from hermes.router.steps.route_image import route_image
-from hermes.router.steps.run_tools import run_tools
+from hermes.router.steps.run_tools import TurnTranscript, run_tools
 from hermes.router.steps.take_credit import take_credit
 
 log = structlog.get_logger()
@@ -53,11 +55,12 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
 a worker drives it again."""
 
 
-async def handle_message(claim: Claim, services: Services) -> TurnResult:
+async def handle_message(claim: Claim, services: Services, steps: StepLog | None = None) -> TurnResult:
     """Answer one message: ten steps, or the reply that the table gives. Every end is recorded, and every end is an answer.
 
+    `steps` is the log of this attempt, for a caller that notes where the attempt failed.
     Raises any error that is not in the table, such as ClaimLost and StoreUnavailable; a worker drives the turn again then."""
-    run = PipelineRun(services)
+    run = PipelineRun(services, steps or StepLog())
     try:
         run.person = person = await run.step("resolve_user", resolve_user(claim, services))
         await run.step("take_credit", take_credit(claim, services))
@@ -72,19 +75,19 @@ async def handle_message(claim: Claim, services: Services) -> TurnResult:
             prompt, _ = first_call
             run.intent = prompt.intent or prompt.gate
             transcript = await run.step("run_tools", run_tools(claim, first_call, person, past, services), limit_s=services.tools_s)
-        meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
+        meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used, "intent": run.intent}
         ended = TurnResult(
-            text=transcript.text, outcome=ANSWERED, person=person, past=past, transcript=transcript, meta=meta, notes=run.notes
+            text=transcript.text, outcome=ANSWERED, person=person, past=past, transcript=transcript, meta=meta, steps=run.steps
         )
     except tuple(FALLBACKS) as error:
         kind = fallback_for(error)
-        log.warning("turn_fell_back", kind=str(kind), step=run.at, error=type(error).__name__)
-        run.note("fallback_used", kind=str(kind), error=type(error).__name__)
+        log.warning("turn_fell_back", kind=str(kind), step=run.steps.at, error=type(error).__name__)
+        run.steps.end("fallback_used", kind=str(kind), step=run.steps.at, error=type(error).__name__)
         if isinstance(error, SenderRefused):
             run.person = error.person
         text = fallback_text(kind, error, run.person, services)
-        why = {"error": type(error).__name__, "step": run.at}
-        ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, notes=run.notes)
+        why = {"error": type(error).__name__, "step": run.steps.at, "intent": run.intent}
+        ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, steps=run.steps)
     appended = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
     await extend_hot_history(claim, ended, appended, services)
@@ -120,52 +123,64 @@ def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser | None
 
 @dataclass(slots=True)
 class PipelineRun:
-    """One run through the steps: the step it is at, its notes for the journal, and how long each step takes."""
+    """One run through the steps: the log of its steps, and what is known so far."""
 
     services: Services
-    at: str = ""
-    """The name of the step."""
+    steps: StepLog
     person: ResolvedUser | None = None
     past: LoadedHistory | None = None
     intent: str = "unknown"
-    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def step(self, name: str, work: Awaitable[T], *, limit_s: float | None = None) -> T:
-        """Run a step within its time limit, measure how long it takes, and note its event for the journal. Raises what the step raises."""
-        began, self.at = time.monotonic(), name
+        """Run a step within its time limit, measure how long it takes, and log its event for the journal. Raises what the step raises."""
+        self.steps.begin(name)
         try:
             async with asyncio.timeout(limit_s or self.services.step_s):
                 result = await work
         finally:
-            self.services.meter.count_step(name, time.monotonic() - began)
-        return self._note_step(name, began, result)
+            self.services.meter.count_step(name, self.steps.step_s)
+        return self._log_step(name, result)
 
     def pure_step(self, name: str, work: Callable[[], T]) -> T:
         """Run a step that awaits nothing, as `step` does."""
-        began, self.at = time.monotonic(), name
+        self.steps.begin(name)
         try:
             result = work()
         finally:
-            self.services.meter.count_step(name, time.monotonic() - began)
-        return self._note_step(name, began, result)
+            self.services.meter.count_step(name, self.steps.step_s)
+        return self._log_step(name, result)
 
-    def note(self, type_: str, **facts: Any) -> None:
-        self.notes.append((type_, facts))
-
-    def _note_step(self, name: str, began: float, result: T) -> T:
-        if name in STEP_EVENTS:
-            type_, facts_of = STEP_EVENTS[name]
-            self.note(type_, ms=round((time.monotonic() - began) * 1_000), **facts_of(result))
+    def _log_step(self, name: str, result: T) -> T:
+        if name in STEP_FACTS:
+            self.steps.end(STEP_EVENT_NAMES[name], **STEP_FACTS[name](result))
         return result
 
 
-STEP_EVENTS: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
-    "resolve_user": ("user_resolved", lambda person: {"tier": person.tier, "language": person.language, "agent": person.agent.name}),
-    "take_credit": ("credit_reserved", lambda _: {}),
-    "load_soul": ("soul_loaded", lambda soul: {"is_recall_used": soul.is_recall_used}),
-    "load_history": ("history_loaded", lambda past: {"messages": len(past.history.messages), "is_compacted": past.is_compacted}),
-    "route_image": ("intent_classified", lambda image: {"intent": "text" if image is None else str(image.intent)}),
-    "gate_tools": ("tools_gated", lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)}),
+def soul_facts(soul: Soul) -> Mapping[str, Any]:
+    """Which layers the prompt has, and which facts recall found: names, sizes, scores and ids of rows, never a text or a key."""
+    layers = [{"name": layer.name, "chars": layer.chars} for layer in soul.layers]
+    recalled = [{"id": str(fact.id), "score": round(fact.score, 3)} for fact in soul.recalled]
+    return {"is_recall_used": soul.is_recall_used, "layers": layers, "recalled": recalled}
+
+
+def history_facts(past: LoadedHistory) -> Mapping[str, Any]:
+    return {"messages": len(past.history.messages), "is_compacted": past.is_compacted, "is_missing": past.is_missing}
+
+
+def tool_facts(transcript: TurnTranscript) -> Mapping[str, Any]:
+    return {"tools": len(transcript.results), "errors": sum(result.is_error for result in transcript.results)}
+
+
+STEP_FACTS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+    "resolve_user": lambda person: {"tier": person.tier, "language": person.language, "agent": person.agent.name},
+    "take_credit": lambda _: {},
+    "load_soul": soul_facts,
+    "load_history": history_facts,
+    "route_image": lambda image: {"intent": "text" if image is None else str(image.intent)},
+    "build_messages": lambda prompt: {"messages": len(prompt.history) + 1, "characters": prompt.characters},
+    "gate_tools": lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)},
+    "call_model": lambda call: {"backend": call[1].backend, "model": call[1].model, "tool_calls": len(call[1].tool_calls)},
+    "run_tools": tool_facts,
 }
-"""The event of each step in the journal, and the facts of its result that the event may show. Model calls and tool runs are not listed:
-they are effects, and the journal has those anyway."""
+"""The facts of a step's result that its event in the journal may show. Step record is not listed: it logs its own event, in its own
+transaction. What a model call cost and how long each tool ran is in their effects."""

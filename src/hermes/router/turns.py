@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
 from uuid import UUID
 
 import structlog
@@ -21,6 +22,7 @@ from hermes.router.outbox import deliver_answer, put_answer
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
+from hermes.router.step_log import StepLog
 from hermes.router.steps.record import EMPTY_PROVENANCE
 from hermes.router.steps.resolve_user import load_user
 
@@ -28,6 +30,10 @@ log = structlog.get_logger()
 
 ANSWERED_ATTEMPTS_FACTOR = 4
 """A turn whose model has answered may be tried this many times as often."""
+
+
+CLAIM = "claim"
+"""In place of a step's name, for an attempt that failed before the first step."""
 
 
 class MessageUnreadable(PortError):
@@ -53,24 +59,22 @@ class TurnRunner:
     async def run(self, turn_id: UUID) -> None:
         """Drive a turn to its end. Any worker may call it again for the same turn, at any time."""
         async with self.services.transactions.once() as tx:
-            claim = await self.services.inbox.claim(tx, turn_id)
-        match claim:
-            case None:
-                return
-            case UnreadableMessage():
+            claim = await self.services.inbox.claim(tx, turn_id, worker=self.services.process_id)
+        if claim is None:
+            return
+        steps = StepLog()
+        async with FailureNotes(self.services, claim, steps):
+            if isinstance(claim, UnreadableMessage):
                 await self._give_up_or_retry(claim)
-            case _:
-                structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
-                try:
-                    await self._drive(await self._join_waiting(claim))
-                except UserErased:
-                    # In a group it may be another member who was deleted; then the sender still waits for an answer.
-                    if not await self._is_sender_deleted(claim):
-                        raise
-                    await self._bury_unread(claim.turn_id, "its sender was deleted")
-                except StoreUnavailable:
-                    await self._uncount_attempt(claim)
+                return
+            structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
+            try:
+                await self._drive(await self._join_waiting(claim), steps)
+            except UserErased:
+                # In a group it may be another member who was deleted; then the sender still waits for an answer.
+                if not await self._is_sender_deleted(claim):
                     raise
+                await self._bury_unread(claim.turn_id, "its sender was deleted")
 
     async def _join_waiting(self, claim: Claim) -> Claim:
         """Join the waiting messages that belong to this one. Not once an earlier attempt has asked the model: it was not shown them."""
@@ -82,11 +86,11 @@ class TurnRunner:
             others = self.join_window.messages_to_join(claim, await self.services.inbox.waiting_behind(tx, claim, MAX_JOINED_MESSAGES))
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
-    async def _drive(self, claim: Claim) -> None:
+    async def _drive(self, claim: Claim, steps: StepLog) -> None:
         if await self._is_given_up(claim):
-            await self._apologise(claim)
+            await self._apologise(claim, steps)
         else:
-            await handle_message(claim, self.services)
+            await handle_message(claim, self.services, steps)
 
     async def _is_given_up(self, claim: Claim) -> bool:
         is_answered = False
@@ -102,12 +106,13 @@ class TurnRunner:
         sent_at = claim.envelope.sent_at
         return claim.age_s if sent_at is None else max(claim.age_s, (self.services.clock.now() - sent_at).total_seconds())
 
-    async def _apologise(self, claim: Claim) -> None:
+    async def _apologise(self, claim: Claim, steps: StepLog) -> None:
         """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and apologise to its sender."""
         services = self.services
         person = await load_user(claim, services)
         text = reply(ReplyKind.APOLOGY, person.language, zone=person.zone, now=services.clock.now())
         meta = {**EMPTY_PROVENANCE, "outcome": "apologised", "attempt": claim.attempt, "language": person.language}
+        meta |= {"agent": person.agent.name, "tier": person.tier, "intent": "unknown"}
         async with services.transactions.begin() as tx:
             await services.inbox.hold(tx, claim)
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
@@ -115,6 +120,10 @@ class TurnRunner:
             await services.interactions.add(tx, claim, session.id, meta)
             await put_answer(tx, claim, text, services)
             await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {self._age_s(claim):.0f} s")
+            steps = steps.fork()
+            steps.note("fallback_used", kind=str(ReplyKind.APOLOGY), worker=str(services.process_id))
+            steps.note("credit_voided")
+            await services.journal.note(tx, claim, steps.notes())
         services.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         services.meter.count_turn("apologised", "unknown")
         await deliver_answer(claim, services)
@@ -133,12 +142,34 @@ class TurnRunner:
         async with self.services.transactions.once() as tx:
             return (await self.services.people.get(tx, claim.user_id)).state is UserState.DELETED
 
-    async def _uncount_attempt(self, claim: Claim) -> None:
-        with suppress(StoreUnavailable):
-            async with self.services.transactions.begin() as tx:
-                await self.services.inbox.uncount_attempt(tx, claim)
-
     async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.services.transactions.begin() as tx:
             await self.services.inbox.bury_unread(tx, turn_id, reason)
         log.warning("message_given_up", turn_id=str(turn_id), reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureNotes:
+    """Notes that an attempt failed, if its block raises an error that leaves the turn open. The error is raised further.
+
+    Nothing is noted while the store is down, nor for an attempt that is cancelled because its process stops: then the next claim notes that
+    the attempt was cut off. If a store was down, the attempt is not counted."""
+
+    services: Services
+    claim: Claim | UnreadableMessage
+    steps: StepLog
+
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if not isinstance(error, Exception):
+            return
+        where, services = {"step": self.steps.at or CLAIM, "error": type(error).__name__}, self.services
+        self.steps.end("attempt_failed", **where, worker=str(services.process_id))
+        with suppress(StoreUnavailable):
+            async with services.transactions.begin() as tx:
+                # First the journal, which locks the conversation, then the turn's row: everywhere in this order.
+                await services.journal.note_failed(tx, self.claim, self.steps.notes())
+                if isinstance(error, StoreUnavailable) and isinstance(self.claim, Claim):
+                    await services.inbox.uncount_attempt(tx, self.claim)

@@ -378,8 +378,9 @@ class LearnJob:
         saved = await writer.extract_and_save(message.user_id, message.turn_id, text, shown=learnable.shown, now=now)
         if saved:
             async with self.transactions.begin() as tx:
-                keys = [fact.key or "" for fact in saved]
-                await self.journal.add(tx, message.turn_id, "memory_saved", {"added": len(saved), "keys": keys})
+                # By id: even the key of a fact says something about the user, such as `allergies`.
+                ids = [str(fact.id) for fact in saved]
+                await self.journal.add(tx, message.turn_id, "memory_saved", {"added": len(saved), "ids": ids})
 
 
 def note_before_text(question: Mapping[str, Any], text: str) -> str:

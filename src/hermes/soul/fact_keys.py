@@ -82,6 +82,9 @@ def split_items(value: str) -> list[str]:
 ValueParser = Callable[[object], str | None]
 
 
+DEFAULT_HEADING = "What you know about the user:"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactKey:
     """A structural key: its type, and how Hermes speaks of it."""
@@ -100,7 +103,7 @@ class FactKey:
     """A change makes free facts that name the old value untrue: a user who eats fish now is no longer "vegan since 2019"."""
     group: str = ""
     """Keys of one group may note the same thing: "no peanuts" is a restriction and an allergy."""
-    heading: str = "What you know about the user:"
+    heading: str = DEFAULT_HEADING
     """The line above it in a prompt."""
     gap: str = ""
     """What is not known if the key has no value: `Which area they live in.` Empty: Hermes does not ask for it."""

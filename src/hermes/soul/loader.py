@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.errors import PortError, StoreUnavailable
-from hermes.ports.memories import DreamDepth, Dreams, Memories, PastMessages, Soul, SoulCache
+from hermes.ports.memories import DreamDepth, Dreams, Memories, PastMessages, Soul, SoulCache, SoulLayer
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.users import Agent, User
 from hermes.soul.prompt_layers import (
@@ -25,6 +25,7 @@ from hermes.soul.prompt_layers import (
     SoulBase,
     build_base,
     message_note,
+    personality,
     room_note,
     room_system_message,
     system_message,
@@ -63,10 +64,24 @@ class SoulLoader:
         recalled = await self._find_facts(user.id, text, now, has_facts=known is None or known.has_facts)
         note = message_note(now, known, recalled.facts, self.sanitize)
         load_ms = round((time.perf_counter() - started) * 1000)
-        return Soul(system_message(agent, known, self.role), note, recalled.is_used, load_ms, known.timezone if known else None)
+        return Soul(
+            system_message(agent, known, self.role),
+            note,
+            recalled.is_used,
+            load_ms,
+            known.timezone if known else None,
+            layers=(
+                SoulLayer("personality", len(personality(agent, self.role))),
+                *(known.layers if known else ()),
+                SoulLayer("note", len(note)),
+            ),
+            recalled=recalled.ranked,
+        )
 
     def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        return Soul(room_system_message(agent, self.role), room_note(now), is_recall_used=False, load_ms=0)
+        system, note = room_system_message(agent, self.role), room_note(now)
+        layers = (SoulLayer("room", len(system)), SoulLayer("note", len(note)))
+        return Soul(system, note, is_recall_used=False, load_ms=0, layers=layers)
 
     async def invalidate(self, user_id: UUID) -> None:
         for pause_s in (*DROP_PAUSES_S, None):
@@ -107,7 +122,8 @@ class SoulLoader:
 
 def encode_base(known: SoulBase) -> bytes:
     past = [at.isoformat() for at in known.past]
-    return json.dumps({"text": known.text, "timezone": known.timezone, "past": past, "has_facts": known.has_facts}).encode()
+    fields = {"text": known.text, "timezone": known.timezone, "past": past, "has_facts": known.has_facts}
+    return json.dumps({**fields, "layers": [[layer.name, layer.chars] for layer in known.layers]}).encode()
 
 
 def decode_base(value: bytes | None) -> SoulBase | None:
@@ -115,6 +131,7 @@ def decode_base(value: bytes | None) -> SoulBase | None:
     try:
         fields = json.loads(value or b"{}")
         past = tuple(datetime.fromisoformat(at) for at in fields["past"])
-        return SoulBase(fields["text"], fields["timezone"], past, fields["has_facts"])
+        layers = tuple(SoulLayer(name, chars) for name, chars in fields.get("layers", ()))
+        return SoulBase(fields["text"], fields["timezone"], past, fields["has_facts"], layers)
     except (ValueError, KeyError, TypeError):
         return None

@@ -5,20 +5,22 @@ Text that changes with time belongs into the note, never into the base."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
-from hermes.ports.memories import Dream, DreamKind, Fact, PastMessage
+from hermes.ports.memories import Dream, DreamKind, Fact, PastMessage, SoulLayer
 from hermes.ports.users import Agent, Tone
 from hermes.router.speakers import ROOM_RULE
-from hermes.soul.fact_keys import LIST_KEYS, keys_by_heading, split_items
+from hermes.soul.fact_keys import DEFAULT_HEADING, LIST_KEYS, keys_by_heading, split_items
 
 Sanitize = Callable[[str], str | None]
 """Returns the text made safe to show; None if the whole text must be dropped."""
 
+FACT_LAYER, PAST_LAYER = "facts", "earlier_sessions"
 MAX_GAPS = 3
 MAX_PAST_CHARS = 600
 """Code points that are read of a message of an earlier session. 200 characters are shown, and one character may take three code points."""
@@ -49,6 +51,8 @@ class SoulBase:
     """When the messages from earlier sessions were written, in their order."""
     has_facts: bool = True
     """Whether the user has free facts, so that recall can find something."""
+    layers: tuple[SoulLayer, ...] = ()
+    """The layers of the text, by name and size."""
 
 
 DEFAULT_ROLE = "assistant"
@@ -84,13 +88,19 @@ def build_base(facts: Sequence[Fact], past: Sequence[PastMessage], dreams: Seque
     """The layers between personality and recall, in their order; an empty layer has no heading either."""
     known = {fact.key: fact.text for fact in facts if fact.key is not None}
     shown = [(message, text) for message in past if (text := sanitize(message.text.lstrip()[:MAX_PAST_CHARS]))]
-    layers = (
-        *(layer(heading, keyed_lines(known, keys, sanitize)) for heading, keys in keys_by_heading().items()),
-        layer("What they wrote in earlier sessions, oldest first:", [f"[{n}] {text}" for n, (_, text) in enumerate(shown, 1)]),
-        dream_layers(dreams, sanitize),
-    )
-    text = "\n\n".join(each for each in layers if each)
-    return SoulBase(text, known.get("timezone"), tuple(message.at for message, _ in shown))
+    layers = {
+        **{layer_name(heading): layer(heading, keyed_lines(known, keys, sanitize)) for heading, keys in keys_by_heading().items()},
+        PAST_LAYER: layer("What they wrote in earlier sessions, oldest first:", [f"[{n}] {text}" for n, (_, text) in enumerate(shown, 1)]),
+        **dream_layers(dreams, sanitize),
+    }
+    text = "\n\n".join(each for each in layers.values() if each)
+    sizes = tuple(SoulLayer(name, len(each)) for name, each in layers.items() if each)
+    return SoulBase(text, known.get("timezone"), tuple(message.at for message, _ in shown), layers=sizes)
+
+
+def layer_name(heading: str) -> str:
+    """The short name of a layer of facts: `facts`, and for a pack's own heading its words: `facts_their_fitness_context`."""
+    return FACT_LAYER if heading == DEFAULT_HEADING else f"{FACT_LAYER}_{'_'.join(re.findall('[a-z]+', heading.lower()))}"
 
 
 def message_note(now: datetime, soul: SoulBase | None, recalled: Sequence[Fact], sanitize: Sanitize) -> str:
@@ -114,17 +124,14 @@ def room_note(now: datetime) -> str:
     return f"<context>\nIt is {utc:%A}, {utc:%Y-%m-%d %H:%M} (UTC; people here may live in other zones).\n</context>"
 
 
-def dream_layers(dreams: Sequence[Dream], sanitize: Sanitize) -> str:
+def dream_layers(dreams: Sequence[Dream], sanitize: Sanitize) -> dict[str, str]:
     insights = [f"- {text}" for dream in dreams if dream.kind is DreamKind.INSIGHT and (text := sanitize(dream.text))]
     gaps = [f"- {text}" for dream in dreams if dream.kind is DreamKind.GAP and (text := sanitize(dream.text))][:MAX_GAPS]
-    return "\n\n".join(
-        each
-        for each in (
-            layer("What their history suggests; treat it as likely, not as certain:", insights),
-            layer("What you do not know yet. Where it fits by itself, ask about one of these; about one at most, and never twice:", gaps),
-        )
-        if each
-    )
+    ask = "What you do not know yet. Where it fits by itself, ask about one of these; about one at most, and never twice:"
+    return {
+        "insights": layer("What their history suggests; treat it as likely, not as certain:", insights),
+        "gaps": layer(ask, gaps),
+    }
 
 
 def keyed_lines(known: dict[str, str], keys: Iterable[str], sanitize: Sanitize) -> list[str]:

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.errors import PortError
-from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates
+from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates, RecalledFact
 from hermes.ports.runtime import Transactions
 from hermes.soul.terms import excerpt, terms
 
@@ -40,6 +40,8 @@ class RecalledFacts:
 
     facts: Sequence[Fact]
     is_used: bool
+    ranked: Sequence[RecalledFact] = ()
+    """The same facts by id, with their scores."""
 
 
 NOTHING_RECALLED = RecalledFacts((), is_used=False)
@@ -78,9 +80,12 @@ class Recall:
             async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:
                 found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
                 weight = self._embeddings.weight if embedding else 0.0
-                few = len(found.rows) <= MAX_INLINE_ROWS
-                best = rank_facts(found, vector_weight=weight) if few else await asyncio.to_thread(rank_facts, found, vector_weight=weight)
-                return RecalledFacts(await self._memories.read(tx, user_id, best) if best else (), is_used=True)
+                if len(found.rows) <= MAX_INLINE_ROWS:
+                    best = score_facts(found, vector_weight=weight)
+                else:
+                    best = await asyncio.to_thread(score_facts, found, vector_weight=weight)
+                facts = await self._memories.read(tx, user_id, [fact.id for fact in best]) if best else ()
+                return RecalledFacts(facts, is_used=True, ranked=best)
         except (PortError, TimeoutError) as error:
             log.warning("recall_failed", user_id=str(user_id), error=type(error).__name__)
             return NOTHING_RECALLED
@@ -97,10 +102,17 @@ class Recall:
 
 def rank_facts(found: RecallCandidates, *, vector_weight: float, floor: float = MIN_SCORE, limit: int = MAX_RECALLED_FACTS) -> list[UUID]:
     """Return the ids of the best facts that reach the floor, the best first; of equal ones, in the order of the store."""
-    scored = list(zip(scores(found, vector_weight=vector_weight), found.rows, strict=True))
-    above = [(score, row.id) for score, row in scored if score >= floor]
-    above.sort(key=lambda each: -each[0])
-    return [fact_id for _, fact_id in above[:limit]]
+    return [fact.id for fact in score_facts(found, vector_weight=vector_weight, floor=floor, limit=limit)]
+
+
+def score_facts(
+    found: RecallCandidates, *, vector_weight: float, floor: float = MIN_SCORE, limit: int = MAX_RECALLED_FACTS
+) -> list[RecalledFact]:
+    """As `rank_facts`, with the scores."""
+    scored = zip(scores(found, vector_weight=vector_weight), found.rows, strict=True)
+    above = [RecalledFact(row.id, score) for score, row in scored if score >= floor]
+    above.sort(key=lambda fact: -fact.score)
+    return above[:limit]
 
 
 def scores(found: RecallCandidates, *, vector_weight: float) -> list[float]:

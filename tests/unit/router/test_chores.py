@@ -158,7 +158,7 @@ async def test_a_store_that_is_away_stops_the_clock_and_nothing_else() -> None:
 
 
 async def test_dreams_come_at_night_light_ones_daily_and_deep_ones_on_mondays() -> None:
-    diaries: dict[str, Any] = {name: Diary() for name in ("remind", "dream_lightly", "dream_deeply", "re_embed")}
+    diaries: dict[str, Any] = {name: Diary() for name in ("remind", "dream_lightly", "dream_deeply", "re_embed", "empty_journal")}
     works = clockwork(MemoryChores(), *default_chores(**diaries))
     begun = {name: list[str]() for name in diaries}
     for hours in range(24 * 15):

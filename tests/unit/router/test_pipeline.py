@@ -120,9 +120,14 @@ async def test_a_message_is_answered_charged_and_recorded_in_ten_steps() -> None
         "soul_loaded",
         "history_loaded",
         "intent_classified",
+        "messages_built",
         "tools_gated",
+        "model_answered",
+        "tools_finished",
         "credit_posted",
+        "turn_recorded",
     ]
+    assert (row["agent"], row["tier"], row["intent"]) == ("hermes", "free", "none")
     assert row["head"] == row["nodes"][-1] == graph.head
     assert (len(row["nodes"]), row["context_ids"]) == (2, [response.context_id])
     assert (made.meter.turns, made.learnt_from) == ([("answered", "none")], [claim.turn_id])
@@ -253,7 +258,10 @@ async def test_a_user_whose_store_hangs_is_told_to_try_later_by_the_first_step_a
     assert made.meter.turns == [("retry_later", "unknown")]
     row = made.interactions.rows[claim.turn_id]
     assert (row["outcome"], row["step"], row["error"], row["language"]) == ("retry_later", "resolve_user", "TimeoutError", "en")
-    assert made.journal.notes == [("fallback_used", {"kind": "retry_later", "error": "TimeoutError"}), ("credit_voided", {})]
+    assert [type_ for type_, _ in made.journal.notes] == ["fallback_used", "credit_voided", "turn_recorded"]
+    expected = {"kind": "retry_later", "step": "resolve_user", "error": "TimeoutError"}
+    assert {name: made.journal.notes[0][1][name] for name in expected} == expected
+    assert (row["intent"], "agent" in row) == ("unknown", False), "the user could not be read"
     assert (made.inbox.finished, made.credits.available[made.user.id], made.credits.turns) == ([claim.turn_id], 3, {})
 
 

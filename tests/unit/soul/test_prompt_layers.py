@@ -88,6 +88,12 @@ def test_the_layers_come_in_their_order() -> None:
     ]
 
 
+def test_a_base_says_which_layers_it_has_and_how_long_they_are() -> None:
+    base = build_base(FACTS, PAST, DREAMS, clean)
+    assert [layer.name for layer in base.layers] == ["facts", "facts_their_fitness_context", "earlier_sessions", "insights", "gaps"]
+    assert sum(layer.chars for layer in base.layers) == len(base.text) - 4 * len("\n\n")
+
+
 def test_equal_facts_make_equal_bytes_whatever_their_order() -> None:
     assert build_base(FACTS, PAST, DREAMS, clean) == build_base(FACTS[::-1], PAST, DREAMS, clean)
 

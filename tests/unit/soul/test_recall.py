@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.memories import Embedding, EmbeddingsUnavailable, Fact, FactOrigin, RecallCandidate, RecallCandidates
+from hermes.ports.memories import Embedding, EmbeddingsUnavailable, Fact, FactOrigin, RecallCandidate, RecallCandidates, RecalledFact
 from hermes.ports.runtime import Transaction
-from hermes.soul.recall import MAX_INLINE_ROWS, NOTHING_RECALLED, Recall, rank_facts, word_scores
+from hermes.soul.recall import MAX_INLINE_ROWS, NOTHING_RECALLED, Recall, rank_facts, score_facts, word_scores
 from hermes.soul.terms import FIRST_CHARS, LAST_CHARS, excerpt, terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -169,11 +169,11 @@ async def test_of_a_long_message_the_beginning_and_the_end_are_searched_for() ->
 async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[str]()
 
-    def noted(found: RecallCandidates, *, vector_weight: float) -> list[UUID]:
+    def noted(found: RecallCandidates, *, vector_weight: float) -> list[RecalledFact]:
         threads.append(threading.current_thread().name)
-        return rank_facts(found, vector_weight=vector_weight)
+        return score_facts(found, vector_weight=vector_weight)
 
-    monkeypatch.setattr("hermes.soul.recall.rank_facts", noted)
+    monkeypatch.setattr("hermes.soul.recall.score_facts", noted)
     for others in (0, MAX_INLINE_ROWS):
         facts = Facts(others=others)
         assert (await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)).facts == [facts.fact]

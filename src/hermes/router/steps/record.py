@@ -5,7 +5,7 @@ the turn: the update of the hot history may be left out, and a job of its own le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from hermes.router.effects import MICRO_PER_USD, JournaledAnswer
 from hermes.router.outbox import put_answer
 from hermes.router.replies import nearest_language
 from hermes.router.services import Services
+from hermes.router.step_log import StepLog
 from hermes.router.steps.build_messages import SECOND_CALL_REASONING, Prompt
 from hermes.router.steps.load_history import LoadedHistory
 from hermes.router.steps.resolve_user import ResolvedUser
@@ -51,8 +52,8 @@ class TurnResult:
     transcript: TurnTranscript | None = None
     """None if no model answered: then no credit is charged, and nothing is added to the graph."""
     meta: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    """The events of the steps, for the journal."""
+    steps: StepLog = field(default_factory=StepLog)
+    """The log of the attempt, for the journal."""
 
     @property
     def language(self) -> str:
@@ -77,9 +78,13 @@ async def record(claim: Claim, ended: TurnResult, services: Services) -> AppendR
         if ended.person is not None:
             await save_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session_id, {**interaction_meta(ended, appended), "attempt": claim.attempt})
-        await services.journal.note(tx, claim, [*ended.notes, ("credit_posted" if is_charged else "credit_voided", {})])
         await put_answer(tx, claim, ended.text, services)
         await services.inbox.finish(tx, claim)
+        # Last, so that the time of this step includes all other statements. The commit follows; no row can say how long its own took.
+        steps = ended.steps.fork()
+        steps.note("credit_posted" if is_charged else "credit_voided")
+        steps.end("turn_recorded", outcome=ended.outcome, worker=str(services.process_id))
+        await services.journal.note(tx, claim, steps.notes())
     if ended.person is not None:
         services.languages.note(ended.person.user, claim.envelope.event.text)
     return appended
@@ -129,6 +134,8 @@ async def save_language(tx: Transaction, claim: Claim, person: ResolvedUser, ser
 def interaction_meta(ended: TurnResult, appended: AppendResult | None) -> dict[str, Any]:
     """The `interactions.meta` of a turn."""
     meta = {**EMPTY_PROVENANCE, **provenance(ended.transcript), **ended.meta, "outcome": ended.outcome, "language": ended.language}
+    if ended.person is not None:
+        meta |= {"agent": ended.person.agent.name, "tier": ended.person.tier}
     if appended is not None:
         meta |= {"head": appended.head, "nodes": list(appended.nodes), "context_ids": list(appended.contexts)}
     return meta

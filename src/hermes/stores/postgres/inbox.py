@@ -60,15 +60,16 @@ class PostgresInbox:
             return first
         return AcceptedMessage(turn_id, place.conversation_id, place.seq, is_new=True)
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
-        row = await fetch_row(tx, ClaimRow, SQL["claim"], {"turn_id": turn_id})
+    async def claim(self, tx: Transaction, turn_id: UUID, *, worker: UUID | None = None) -> Claim | UnreadableMessage | None:
+        row = await fetch_row(tx, ClaimRow, SQL["claim"], {"turn_id": turn_id, "worker": worker})
         if row is None:
             return None
         try:
             envelope = row.open(await self._keyring.of(tx, row.user_id))
         except (UserErased, SealError) as error:
             is_erased, is_damaged = isinstance(error, UserErased), isinstance(error, SealBroken)
-            return UnreadableMessage(turn_id, row.attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
+            attempt = (turn_id, row.conversation_id, row.epoch, row.attempt)
+            return UnreadableMessage(*attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
         return Claim(turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt, envelope, row.age_s, row.recent)
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from hermes.ports.errors import ClaimLost, NotFound
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, ClaimedTurn
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import EFFECT_NAMES, Effect, EffectProgress, JournalEvent
+from hermes.ports.sessions import EFFECT_NAMES, Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
+from hermes.ports.timeline import RunRecord, TurnTimeline, build_timeline
 from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_values
 from hermes.stores.postgres.keyring import Keyring
@@ -46,13 +48,14 @@ class PostgresJournal:
             raise ClaimLost  # nothing was inserted and no row was in conflict: the claim's epoch is no longer the newest
         effect = known.open(keys, claim.turn_id, step, index)
         # A worker that has lost its claim must not repeat an effect that its successor may be running now.
-        if effect.progress is EffectProgress.STARTED and not await execute(tx, SQL["hold"], row):
+        if effect.progress is EffectProgress.STARTED and not await execute(tx, SQL["retake"], row):
             raise ClaimLost
         return effect
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
         keys = await self._keyring.of(tx, claim.user_id)
-        row = {**effect_key(claim, step, index), "facts": Jsonb(dict(facts))}
+        row = {**effect_key(claim, step, index), "attempt": claim.attempt, "epoch": claim.epoch}
+        row |= {"facts": Jsonb(dict(facts)), "us": int(facts.get("us", 0))}
         row["result"] = keys.seal(seal_label(claim.turn_id, step, index, "result"), result)
         if await execute(tx, SQL["finish"], row):
             return result
@@ -65,9 +68,11 @@ class PostgresJournal:
         known = await fetch_row(tx, EffectRow, SQL["known"], effect_key(claim, step, index))
         return known is not None and known.result is not None
 
-    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        types, facts = [type_ for type_, _ in events], [Jsonb(dict(fields)) for _, fields in events]
-        await execute(tx, SQL["note"], {"turn_id": claim.turn_id, "attempt": claim.attempt, "types": types, "facts": facts})
+    async def note(self, tx: Transaction, claim: Claim, notes: Sequence[JournalNote]) -> None:
+        await execute(tx, SQL["note"], note_columns(claim, notes))
+
+    async def note_failed(self, tx: Transaction, claim: ClaimedTurn, notes: Sequence[JournalNote]) -> None:
+        await execute(tx, SQL["note_failed"], note_columns(claim, notes))
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
         await execute(tx, SQL["add"], {"turn_id": turn_id, "type": type_, "facts": Jsonb(dict(facts))})
@@ -81,6 +86,33 @@ class PostgresJournal:
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
         return await fetch_rows(tx, read_journal_event, SQL["read"], {"turn_id": turn_id})
+
+    async def empty(self, tx: Transaction, *, ended_before: datetime, after_id: int, limit: int) -> EmptiedBatch:
+        row = {"ended_before": ended_before, "after_id": after_id, "limit": limit}
+        [batch] = await fetch_rows(tx, EmptiedBatch, SQL["empty"], row)
+        return batch
+
+
+class PostgresTimelines:
+    """The port TurnTimelines."""
+
+    async def read(self, tx: Transaction, turn_id: UUID) -> TurnTimeline | None:
+        run = await fetch_row(tx, RunRecord, SQL["run"], {"turn_id": turn_id})
+        events = await fetch_rows(tx, read_journal_event, SQL["read"], {"turn_id": turn_id})
+        return None if run is None else build_timeline(turn_id, run, events)
+
+
+def note_columns(claim: ClaimedTurn, notes: Sequence[JournalNote]) -> dict[str, Any]:
+    return {
+        "turn_id": claim.turn_id,
+        "conversation_id": claim.conversation_id,
+        "attempt": claim.attempt,
+        "epoch": claim.epoch,
+        "types": [note.type for note in notes],
+        "facts": [Jsonb(dict(note.facts)) for note in notes],
+        "began_ago": [note.began_ago_us for note in notes],
+        "ended_ago": [note.ended_ago_us for note in notes],
+    }
 
 
 class EffectRow(NamedTuple):

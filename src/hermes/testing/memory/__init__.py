@@ -3,17 +3,12 @@
 A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store has all methods of its port, and keeps
 the part of its contract that a turn relies on."""
 
+from hermes.testing.memory.events import MemoryOperationsEvents
+from hermes.testing.memory.journal import MemoryJournal, MemoryTimelines
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
-from hermes.testing.memory.sessions import (
-    MemoryGraphs,
-    MemoryHistories,
-    MemoryInteractions,
-    MemoryJournal,
-    MemoryOperationsEvents,
-    MemorySessions,
-)
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemorySessions
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
@@ -32,6 +27,7 @@ __all__ = [
     "MemoryOperationsEvents",
     "MemoryOutbox",
     "MemorySessions",
+    "MemoryTimelines",
     "MemoryTransactions",
     "MemoryTurnMeter",
     "MemoryUsers",

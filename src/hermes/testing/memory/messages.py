@@ -28,6 +28,8 @@ from hermes.ports.outbox import (
     readable_text,
 )
 from hermes.ports.runtime import Clock, Transaction
+from hermes.ports.sessions import JournalEvent
+from hermes.ports.timeline import ATTEMPT_CUT_OFF, ATTEMPT_FAILED, RunRecord, is_effect, step_of_effect
 from hermes.ports.users import User, UserState
 from hermes.router.intake import join_messages
 from hermes.testing.memory.users import MemoryUsers
@@ -43,6 +45,7 @@ class MemoryInbox:
     finished: list[UUID] = field(default_factory=list)
     buried: dict[UUID, str] = field(default_factory=dict)
     """Turns that were given up, and why."""
+    ended_at: dict[UUID, datetime] = field(default_factory=dict)
     joined: dict[UUID, UUID] = field(default_factory=dict)
     """The turns of messages that were joined to an earlier one, and the turn of that one."""
     stopped: set[UUID] = field(default_factory=set)
@@ -50,6 +53,10 @@ class MemoryInbox:
     attempts: dict[UUID, int] = field(default_factory=dict)
     epochs: dict[UUID, int] = field(default_factory=dict)
     """By conversation."""
+    runs: dict[UUID, RunRecord] = field(default_factory=dict)
+    """The newest attempt at each turn that was claimed."""
+    events: dict[UUID, list[JournalEvent]] = field(default_factory=dict)
+    """The journal's events by turn. They are here because a claim notes that the attempt before it was cut off."""
     people: MemoryUsers = field(default_factory=MemoryUsers)
     """Tells whether the sender of a message was deleted."""
     cap: int = 10_000
@@ -66,18 +73,27 @@ class MemoryInbox:
         self.messages[turn_id] = message
         return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
 
-    async def claim(self, _: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
+    async def claim(self, _: Transaction, turn_id: UUID, *, worker: UUID | None = None) -> Claim | UnreadableMessage | None:
         message = self.messages.get(turn_id)
-        if message is None or self._has_ended(turn_id):
+        if message is None or self.has_ended(turn_id):
             return None
         conversation = message.conversation_id
         self.attempts[turn_id] = self.attempts.get(turn_id, 0) + 1
         self.epochs[conversation] = self.epochs.get(conversation, 0) + 1
+        self._note_cut_off(turn_id)
+        self.runs[turn_id] = RunRecord(
+            state="running",
+            epoch=self.epochs[conversation],
+            attempt=self.attempts[turn_id],
+            worker=worker,
+            claimed_at=datetime.now(UTC),
+        )
         age_s = (datetime.now(UTC) - message.received_at).total_seconds()
         read = self._read(message)
         if read is None:
             reason = str(UserErased())
-            return UnreadableMessage(turn_id, self.attempts[turn_id], age_s, reason, is_erased=True, is_damaged=False)
+            attempt = (turn_id, conversation, self.epochs[conversation], self.attempts[turn_id])
+            return UnreadableMessage(*attempt, age_s, reason, is_erased=True, is_damaged=False)
         since = message.received_at - timedelta(minutes=1)
         return Claim(
             turn_id,
@@ -96,9 +112,21 @@ class MemoryInbox:
             ),
         )
 
+    def _note_cut_off(self, turn_id: UUID) -> None:
+        before, events = self.runs.get(turn_id), self.events.setdefault(turn_id, [])
+        if before is None or any((event.type, event.epoch) == (ATTEMPT_FAILED, before.epoch) for event in events):
+            return
+        open_effects = [event for event in events if is_effect(event) and event.done_at is None and event.epoch == before.epoch]
+        facts = {"worker": str(before.worker)} if before.worker else {}
+        if open_effects:
+            facts["step"] = step_of_effect(open_effects[-1])
+        began_at, index = before.claimed_at or datetime.now(UTC), sum(event.type == ATTEMPT_CUT_OFF for event in events)
+        place = (ATTEMPT_CUT_OFF, index, ATTEMPT_CUT_OFF)
+        events.append(JournalEvent(*place, before.attempt, began_at, datetime.now(UTC), facts, before.epoch))
+
     async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         there = [message for message in self.messages.values() if message.conversation_id == claim.conversation_id]
-        waiting = [message for message in there[claim.seq :] if not self._has_ended(message.turn_id)]
+        waiting = [message for message in there[claim.seq :] if not self.has_ended(message.turn_id)]
         found = [self._read(message) for message in waiting if not self.attempts.get(message.turn_id)][:limit]
         return [message for message in found if message is not None]
 
@@ -108,7 +136,7 @@ class MemoryInbox:
         return replace(claim, envelope=join_messages([claim.envelope, *(message.envelope for message in others)]))
 
     async def uncount_attempt(self, _: Transaction, claim: Claim) -> None:
-        if self.epochs.get(claim.conversation_id) == claim.epoch and not self._has_ended(claim.turn_id):
+        if self.epochs.get(claim.conversation_id) == claim.epoch and not self.has_ended(claim.turn_id):
             self.attempts[claim.turn_id] -= 1
 
     async def hold(self, _: Transaction, claim: Claim) -> None:
@@ -117,16 +145,18 @@ class MemoryInbox:
 
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
+        self.ended_at[claim.turn_id] = datetime.now(UTC)
 
-    async def bury(self, _: Transaction, claim: Claim, reason: str) -> None:
-        self.buried[claim.turn_id] = reason
+    async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
+        await self.bury_unread(tx, claim.turn_id, reason)
 
     async def bury_unread(self, _: Transaction, turn_id: UUID, reason: str) -> None:
         self.buried[turn_id] = reason
+        self.ended_at[turn_id] = datetime.now(UTC)
 
     async def stop(self, _: Transaction, turn_id: UUID) -> bool:
         message = self.messages.get(turn_id)
-        if message is None or self._has_ended(turn_id):
+        if message is None or self.has_ended(turn_id):
             return False
         self.stopped.add(turn_id)
         if self.attempts.get(turn_id):
@@ -139,7 +169,7 @@ class MemoryInbox:
             return None
         return TurnOrigin(
             *channel_of(message),
-            has_ended=self._has_ended(turn_id),
+            has_ended=self.has_ended(turn_id),
             is_sender_erased=self.is_sender_erased(turn_id),
             is_started=bool(self.attempts.get(turn_id)),
             is_stopped=turn_id in self.stopped,
@@ -164,9 +194,9 @@ class MemoryInbox:
         return len(self._unended())
 
     def _unended(self) -> list[InboxMessage]:
-        return [message for message in self.messages.values() if not self._has_ended(message.turn_id)]
+        return [message for message in self.messages.values() if not self.has_ended(message.turn_id)]
 
-    def _has_ended(self, turn_id: UUID) -> bool:
+    def has_ended(self, turn_id: UUID) -> bool:
         return turn_id in self.finished or turn_id in self.buried or turn_id in self.joined or turn_id in self.stopped
 
     def _seq(self, message: InboxMessage) -> int:

@@ -21,9 +21,10 @@ from hermes.ports.runtime import Transaction
 from hermes.ports.tools import ImagePrompt, Images, Tools
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.services import Links, Services
+from hermes.testing.memory.journal import MemoryJournal
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryInbox, MemoryOutbox
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryTransactions, MemoryTurnMeter, WallClock
-from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemorySessions
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 from hermes.tools.no_tools import NoTools
 from hermes.turn import Envelope, MessageEvent, Platform

@@ -1,33 +1,18 @@
-"""Sessions in memory: their graphs and histories, the journal of their turns, and the interactions."""
+"""Sessions in memory: their graphs and histories, and the interactions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
-from hermes.ports.errors import NotFound, StaleHead, UserErased
-from hermes.ports.events import EventCursor, EventPage, EventSource, OperationsEvent
+from hermes.ports.errors import NotFound, StaleHead
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import (
-    EFFECT_NAMES,
-    AppendResult,
-    Effect,
-    EffectProgress,
-    GraphEntry,
-    JournalEvent,
-    RecentHistory,
-    Session,
-    SessionQuery,
-    UserNodes,
-)
-from hermes.ports.users import DEFAULT_AGENT
-from hermes.testing.memory.messages import MemoryInbox
+from hermes.ports.sessions import AppendResult, GraphEntry, RecentHistory, Session, SessionQuery, UserNodes
 
 
 @dataclass(slots=True)
@@ -167,119 +152,6 @@ class MemoryHistories:
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:
         """Does nothing: there is no copy to drop."""
-
-
-@dataclass(slots=True)
-class MemoryJournal:
-    """The port Journal. A turn without a message in the inbox counts as known."""
-
-    requests: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
-    results: dict[tuple[UUID, str, int], bytes] = field(default_factory=dict)
-    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """What was noted in all turns; an effect when it has ended."""
-    events: dict[UUID, list[JournalEvent]] = field(default_factory=dict)
-    """The same by turn; an effect where it began."""
-    inbox: MemoryInbox = field(default_factory=MemoryInbox)
-    """Tells whether a claim still stands."""
-
-    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        place = (claim.turn_id, step, index)
-        if place not in self.results:
-            await self.inbox.hold(tx, claim)
-        known = self._effect(place)
-        if known is not None:
-            return known
-        self.requests[place] = request
-        self._add(claim.turn_id, JournalEvent(step, index, EFFECT_NAMES.get(step, "effect"), claim.attempt, datetime.now(UTC), None, {}))
-        return Effect(EffectProgress.NEW, request, None)
-
-    async def finish(self, _: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
-        place = (claim.turn_id, step, index)
-        if place not in self.requests:
-            raise NotFound(f"{step}[{index}] was never begun")
-        if place not in self.results:
-            self.results[place] = result
-            self.notes.append((step, facts))
-            self.events[claim.turn_id] = [
-                replace(event, done_at=datetime.now(UTC), facts=facts) if (event.step, event.index) == (step, index) else event
-                for event in self.events[claim.turn_id]
-            ]
-        return self.results[place]
-
-    async def has_result(self, _: Transaction, claim: Claim, step: str, index: int) -> bool:
-        return (claim.turn_id, step, index) in self.results
-
-    async def note(self, _: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        for type_, facts in events:
-            self._note(claim.turn_id, type_, claim.attempt, facts)
-
-    async def add(self, _: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
-        self._note(turn_id, type_, self.inbox.attempts.get(turn_id, 1), facts)
-
-    async def effect(self, _: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        effect = self._effect((turn_id, step, index))
-        if effect is not None and self.inbox.is_sender_erased(turn_id):
-            raise UserErased
-        return effect
-
-    async def read(self, _: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
-        return list(self.events.get(turn_id, ()))
-
-    def _effect(self, place: tuple[UUID, str, int]) -> Effect | None:
-        if place not in self.requests:
-            return None
-        result = self.results.get(place)
-        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
-
-    def _note(self, turn_id: UUID, type_: str, attempt: int, facts: Mapping[str, Any]) -> None:
-        now, index = datetime.now(UTC), sum(event.step == type_ for event in self.events.get(turn_id, ()))
-        self.notes.append((type_, facts))
-        self._add(turn_id, JournalEvent(type_, index, type_, attempt, now, now, facts))
-
-    def _add(self, turn_id: UUID, event: JournalEvent) -> None:
-        self.events.setdefault(turn_id, []).append(event)
-
-
-@dataclass(slots=True)
-class MemoryOperationsEvents:
-    """The port OperationsEvents, over the turns of a journal. There is no fleet, and no transaction that could commit late."""
-
-    journal: MemoryJournal
-
-    async def read(self, _: Transaction, after: EventCursor, *, limit: int) -> EventPage:
-        later = [event for event in self._events() if event.cursor > after]
-        page = later[:limit]
-        return EventPage(page, page[-1].cursor if page else after, is_last=len(later) <= limit)
-
-    async def read_turn(
-        self,
-        _: Transaction,
-        turn_id: UUID,
-        after: EventCursor,
-        *,
-        only_settled: bool = False,  # noqa: ARG002  # here every event is
-    ) -> Sequence[OperationsEvent]:
-        return [event for event in self._events() if event.turn_id == turn_id and event.cursor > after]
-
-    async def end(self, _: Transaction) -> EventCursor:
-        return EventCursor(1, len(self._events()))
-
-    def _events(self) -> list[OperationsEvent]:
-        done = [(event.done_at, turn_id, event) for turn_id, events in self.journal.events.items() for event in events if event.done_at]
-        done.sort(key=lambda entry: entry[0])
-        return [
-            OperationsEvent(
-                cursor=EventCursor(1, number),
-                source=EventSource.TURN,
-                type=event.type,
-                at=at,
-                facts=event.facts,
-                account=self.journal.inbox.messages[turn_id].envelope.account if turn_id in self.journal.inbox.messages else None,
-                agent=DEFAULT_AGENT,
-                turn_id=turn_id,
-            )
-            for number, (at, turn_id, event) in enumerate(done, 1)
-        ]
 
 
 @dataclass(slots=True)

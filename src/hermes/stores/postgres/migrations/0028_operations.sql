@@ -4,7 +4,10 @@
 
 -- --- turns: who drives one, who asked for it, and the trace that it belongs to
 
-alter table runs add column worker uuid;             -- the process of the newest attempt (processes.id)
+alter table runs
+    add column worker       uuid,                    -- the process of the newest attempt (processes.id)
+    add column worker_epoch bigint,                  -- the claim it belongs to; other than `epoch` if an older process claimed the turn since
+    add column claimed_at   timestamptz;             -- when the newest attempt began
 alter table inbox
     add column api_key_id  uuid,                     -- the key that sent it; idempotency keys forget after a day
     add column traceparent text,                     -- W3C trace context of the accept, for the spans of the worker
@@ -102,6 +105,9 @@ create table process_events (
 );
 create index process_events_by_xid on process_events (xid, number);
 alter table run_events   add column event_number bigint, add column xid xid8;   -- null: not told (an effect that has not ended)
+alter table run_events   add column epoch bigint;    -- of the claim; attempts that were not counted share a number, never an epoch
+-- What the journal's retention has yet to empty. An effect enters it with its first row, and leaves it once.
+create index run_events_with_content on run_events (id) where request is not null or result is not null;
 alter table fleet_events add column event_number bigint, add column xid xid8;
 alter table fleet_events alter column event_number set default nextval('event_numbers'), alter column xid set default pg_current_xact_id();
 create index run_events_by_xid on run_events (xid, event_number) where event_number is not null;

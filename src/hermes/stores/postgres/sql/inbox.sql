@@ -23,7 +23,11 @@ on conflict (account_id, event_key) do nothing
 returning turn_id
 
 -- name: claim
-with conversation as (
+-- `before` is the attempt before this one. If it noted no failure, its worker was killed or has lost the claim: that is noted here.
+with before as (
+    select turn_id, epoch, attempt, coalesce(claimed_at, started_at) as claimed_at, case when worker_epoch = epoch then worker end as worker
+    from runs where turn_id = %(turn_id)s and state = 'running'
+), conversation as (
     update conversations set epoch = epoch + 1
     where id = (select conversation_id from inbox where turn_id = %(turn_id)s and state = 'waiting')
     returning id, epoch, is_shared
@@ -32,9 +36,24 @@ with conversation as (
     from conversation where turn_id = %(turn_id)s and inbox.conversation_id = conversation.id and state = 'waiting'
     returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared
 ), run as (
-    insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt)
-    select turn_id, account_id, conversation_id, user_id, epoch, attempts from message
-    on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt
+    insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt, worker, worker_epoch, claimed_at)
+    select turn_id, account_id, conversation_id, user_id, epoch, attempts, %(worker)s, epoch, clock_timestamp() from message
+    on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt, worker = excluded.worker,
+        worker_epoch = excluded.worker_epoch, claimed_at = excluded.claimed_at
+), cut_off as (
+    insert into run_events (turn_id, step, index, type, attempt, epoch, facts, started_at, done_at, event_number, xid)
+    select before.turn_id, 'attempt_cut_off', (
+        select 1 + coalesce(max(index), -1) from run_events where turn_id = %(turn_id)s and step = 'attempt_cut_off'
+    ), 'attempt_cut_off', before.attempt, before.epoch, jsonb_strip_nulls(jsonb_build_object('worker', before.worker, 'step', (
+        select case when step = 'compact' then 'load_history' when step = 'call_model' and index > 0 then 'run_tools' else step end
+        from run_events
+        where turn_id = %(turn_id)s and type = 'effect' and result is null and run_events.epoch = before.epoch order by id desc limit 1
+    ))), before.claimed_at, clock_timestamp(), nextval('event_numbers'), pg_current_xact_id()
+    from before join message on message.turn_id = before.turn_id
+    where not exists (
+        select from run_events where turn_id = %(turn_id)s and step = 'attempt_failed' and run_events.epoch = before.epoch
+    )
+    on conflict (turn_id, step, index) do nothing
 )
 select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, extract(epoch from now() - received_at)::float8 as age_s,
     (

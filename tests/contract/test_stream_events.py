@@ -23,7 +23,7 @@ from hermes.ports.events import (
 )
 from hermes.ports.inbox import Inbox
 from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import Journal
+from hermes.ports.sessions import Journal, JournalNote
 from hermes.ports.users import FleetEventKind, SwapReason
 from hermes.stores.postgres.accounts import PostgresAgents
 from hermes.stores.postgres.database import Database, connection_of
@@ -66,7 +66,8 @@ async def test_events_come_once_in_their_order_and_effects_when_they_end(
     one, two = await turns.new_claim(), await turns.new_claim(channel="c2")
     async with transactions.begin() as tx:
         assert await journal.begin(tx, one, "call_model", 0, b"x")
-        await journal.note(tx, two, [("user_resolved", {"tier": "free"}), ("credit_reserved", {}), ("soul_loaded", {})])
+        notes = [JournalNote("user_resolved", {"tier": "free"}), JournalNote("credit_reserved", {}), JournalNote("soul_loaded", {})]
+        await journal.note(tx, two, notes)
     async with transactions.begin() as tx:
         await journal.finish(tx, one, "call_model", 0, b"y", facts={"model": "echo"})
     async with transactions.begin() as tx:

@@ -3,6 +3,7 @@
 A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store has all methods of its port, and keeps
 the part of its contract that a turn relies on."""
 
+from hermes.testing.memory.alerts import MemoryAlertRecords
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
@@ -11,6 +12,7 @@ from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
     "FixedSouls",
+    "MemoryAlertRecords",
     "MemoryAlerts",
     "MemoryAnswerSignals",
     "MemoryBreakers",

@@ -77,14 +77,16 @@ def book(adapter: str, request: pytest.FixtureRequest) -> Book:
         async with database.begin() as tx:
             for table, names in columns.items():
                 changes = ", ".join(f"{name} = {name} - make_interval(secs => {seconds})" for name in names)
-                await connection_of(tx).execute(f"update {table} set {changes}".encode())
+                await connection_of(tx).execute(f"update {table} set {changes}".encode())  # noqa: S608  # our own names
 
     return Book(PostgresAlerts(), database, rewind)
 
 
 async def test_a_repeat_raises_the_count_of_the_one_open_row(book: Book) -> None:
     await book.report(BREAKER, AlertReport(event="breaker_opened", subject="telegram:other"))
-    await book.report(AlertReport(event="breaker_opened", subject="telegram:bali", times=2, level=AlertLevel.CRITICAL, facts={"failures": 11}))
+    await book.report(
+        AlertReport(event="breaker_opened", subject="telegram:bali", times=2, level=AlertLevel.CRITICAL, facts={"failures": 11})
+    )
     found = {row.subject: row for row in await book.all()}
     assert {subject: (row.times, row.level, row.facts) for subject, row in found.items()} == {
         "telegram:bali": (3, AlertLevel.CRITICAL, {"failures": 11}),

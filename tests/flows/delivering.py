@@ -66,6 +66,7 @@ class House:
     has_receipts: bool = False
     clock: Clock = field(default_factory=Clock)
     alerted: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     slept_s: float = 0.0
     """What would have been waited for."""
 
@@ -101,6 +102,9 @@ class House:
     def alert(self, event: str, **facts: object) -> None:
         self.alerted.append(event)
         LogAlerts(self.metrics).alert(event, **facts)
+
+    def end(self, event: str, **facts: object) -> None:
+        self.ended.append(event)
 
     async def hear(self, text: str = "hi", chat: str = "42") -> Claim:
         """Take a message in, reserve its credit, and claim its turn."""

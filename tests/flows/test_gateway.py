@@ -46,6 +46,9 @@ class Bell:
     def alert(self, event: str, **_: object) -> None:
         self.rung.append(event)
 
+    def end(self, event: str, **facts: object) -> None:
+        """No test here asks."""
+
 
 @dataclass
 class House:

@@ -15,12 +15,17 @@ from hermes.ops.alert_events import ALERT_KINDS
 from hermes.ops.alert_sender import AlertSender, RoutedDestination
 from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.metrics import LogAlerts, Metrics
+from hermes.ops.watcher import Watcher, WatchLimits
 from hermes.ports.alerts import AlertDestination, AlertLevel, AlertRecords, AlertRoute
 from hermes.ports.errors import StartRefused
 from hermes.ports.runtime import Transactions
+from hermes.router.chores import Chore
 from hermes.stores.postgres.alerts import PostgresAlerts
+from hermes.stores.postgres.watch import PostgresWatch
 from hermes.tasks import end_tasks
 
+WATCH_CHORE, WATCH_EVERY_S = "watch", 60.0
+DAY_S = 86_400.0
 FLUSH_S = 2.0
 """How long a process that ends may take to write its last alerts."""
 
@@ -51,6 +56,23 @@ def alerting_from(settings: Settings, transactions: Transactions, metrics: Metri
     sender = AlertSender(transactions, records, destinations_from(settings, client), window_s=settings.watch.window_s)
     writer = AlertWriter(alerts, transactions, records, send_directly=sender.send_directly, after_write=sender.wake)
     return Alerting(alerts, records, sender, writer)
+
+
+def watch_chore(settings: Settings, alerting: Alerting, transactions: Transactions) -> Chore:
+    """Return the chore that looks at the queues, the failures and the spend of all processes."""
+    watch = settings.watch
+    limits = WatchLimits(
+        window_s=watch.window_s,
+        keep_s=watch.keep_days * DAY_S,
+        queue_age_s=watch.queue_age_s,
+        failed_percent=watch.failed_percent,
+        failed_within_s=watch.failed_within_s,
+        failed_min=watch.failed_min,
+        dead_letters=watch.dead_letters,
+        spend_factor=watch.spend_factor,
+    )
+    watcher = Watcher(transactions, PostgresWatch(), alerting.records, alerting.alerts, limits)
+    return Chore(name=WATCH_CHORE, every_s=WATCH_EVERY_S, do=watcher.look)
 
 
 def destinations_from(settings: Settings, client: HttpClient) -> list[RoutedDestination]:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.app.models import backends_from, backends_of, catalogue_from, check_prices, prices_from
+from hermes.app.models import backends_from, backends_of, catalogue_from, check_prices, prices_from, server_backends
 from hermes.backends import HttpClient
 from hermes.config import Settings
 from hermes.gateway.catalogue import ModelCatalogue
@@ -16,6 +16,7 @@ from hermes.gateway.client_chats import ChatStores
 from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
+from hermes.gateway.model_health import ModelHealth
 from hermes.gateway.prices import PER_MILLION
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
@@ -57,6 +58,7 @@ class ModelServices:
     fleet: Fleet
     gateway: Gateway
     completions: ChatCompletions
+    health: ModelHealth
 
 
 @asynccontextmanager
@@ -75,6 +77,7 @@ async def open_models(
         limits = {name: backend.slots for name, backend in backends_of(settings).items() if backend.slots is not None}
         slots = Slots(llm.slots, wait_s=llm.slot_wait_s, limits=limits)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
+        health = ModelHealth(catalogue, fleet, adapters.alerts, metrics, checkable=server_backends(settings))
         gateway = Gateway(
             catalogue=catalogue,
             prices=prices,
@@ -87,7 +90,7 @@ async def open_models(
             calls=adapters.calls,
             transactions=transactions,
             alerts=adapters.alerts,
-            meter=metrics,
+            meter=health,
             clock=clock,
             deadline_s=llm.deadline_s,
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
@@ -102,7 +105,7 @@ async def open_models(
         )
         await fleet.refresh()
         await stack.enter_async_context(follow_fleet(fleet))
-        yield ModelServices(catalogue, fleet, gateway, completions)
+        yield ModelServices(catalogue, fleet, gateway, completions, health)
 
 
 @asynccontextmanager

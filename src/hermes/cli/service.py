@@ -18,8 +18,9 @@ import typer
 from rich.markup import escape
 
 from hermes.app import Health, examine, home_of, open_hermes, open_stores
-from hermes.app.models import replaced_backends, stand_in_notice
+from hermes.app.models import refuse_no_model, replaced_backends, stand_in_notice
 from hermes.app.router import OpenTools
+from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
@@ -94,9 +95,11 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
 
 
 async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
+    refuse_no_model(settings)
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_over(hermes, does_chore=True),
     ):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -112,9 +115,11 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
 
 
 async def _work(settings: Settings, open_tools: OpenTools) -> None:
+    refuse_no_model(settings)
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_over(hermes),
     ):
         collect_and_freeze()
         log.info("worker_ready", concurrency=settings.work.concurrency)
@@ -163,6 +168,7 @@ GRACE_S = 5.0
 
 async def supervise(settings: Settings, config: Path | None) -> int:
     """Run all processes until a signal stops them; return the exit code."""
+    refuse_no_model(settings)  # before the stores start: each child would say the same
     roles = ["serve", *(["worker"] * settings.work.processes)]
     stopping, killing = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
 from hermes.config.load import SettingsError, load, platform_home
 from hermes.config.models import (
+    SERVERS,
     AlertKindSetting,
     AlertLevelSetting,
     AlertSettings,
@@ -52,6 +53,7 @@ from hermes.config.settings import (
 from hermes.config.values import NamedTables, Secret
 
 __all__ = [
+    "SERVERS",
     "AlertKindSetting",
     "AlertLevelSetting",
     "AlertSettings",

@@ -134,8 +134,8 @@ variable counts as not set.
 one), a value of the wrong kind or out of range, two values that contradict each other. In Kubernetes a service whose name begins with
 `hermes` puts variables such as `HERMES_PORT` or `HERMES_WEB_PORT` into every pod; `enableServiceLinks: false` keeps them out.
 
-**Hermes never prints secrets** (addresses with passwords, master keys, keys of backends, addresses and tokens of alerts): not in errors, not in logs, not where it shows
-settings.
+**Hermes never prints secrets** (addresses with passwords, master keys, keys of backends, addresses and tokens of alerts): not in errors,
+not in logs, not where it shows settings.
 """
 
 

@@ -1,7 +1,7 @@
 """Every alert that Hermes can raise: how urgent it is, what it is about, what it means, and what the operator can do.
 
-Only the facts that are listed here leave the process: a fact that a caller adds stays in the log. `docs/operate/alerts.md` prints this table,
-and a test compares it with every call in the source."""
+Only the facts that are listed here leave the process: a fact that a caller adds stays in the log. `docs/operate/alerts.md` prints this
+table, and a test compares it with every call in the source."""
 
 from __future__ import annotations
 
@@ -225,12 +225,10 @@ def report_of(event: str, facts: Mapping[str, object], *, times: int = 1, is_ove
     kind = kind_of(event)
     about = {name: clean_fact(facts[name]) for name in (*kind.subject, *kind.facts) if facts.get(name) is not None}
     subject = " ".join(str(about[name]) for name in kind.subject if name in about)[:MAX_TEXT_CHARS]
-    return AlertReport(
-        event=clean_text(event), subject=subject, level=kind.level_of(about), facts=about, times=times, is_over=is_over
-    )
+    return AlertReport(event=clean_text(event), subject=subject, level=kind.level_of(about), facts=about, times=times, is_over=is_over)
 
 
-def clean_fact(value: object, max_chars: int = MAX_TEXT_CHARS) -> AlertFact:
+def clean_fact(value: object, max_chars: int = MAX_TEXT_CHARS) -> AlertFact:  # noqa: PLR0911  # one for each type
     """Return a fact as a number or a short text on one line; of anything else, only what it is. Never raises."""
     match value:
         case None | bool():

@@ -44,7 +44,7 @@ def summary_message(events: Sequence[tuple[str, AlertLevel]], identity: str, now
     """Return one message about many alerts: how many of each event."""
     counts = Counter(event for event, _ in events)
     level = max((level for _, level in events), key=lambda level: level is AlertLevel.CRITICAL)
-    named = [f"{count} × {event}" for event, count in counts.most_common(MAX_NAMED)]
+    named = [f"{count} {event}" for event, count in counts.most_common(MAX_NAMED)]
     more = [f"and {len(counts) - MAX_NAMED} other kinds"] if len(counts) > MAX_NAMED else []
     text = f"Hermes: {level}: {len(events)} further alerts\n{', '.join([*named, *more])}\n`hermes alerts list` shows them all."
     return AlertMessage(id=identity, kind="summary", level=level, text=text, at=now, data={"alerts": len(events), "events": dict(counts)})
@@ -60,13 +60,20 @@ def summary_about(sends: Sequence[AlertSend], now: datetime) -> AlertMessage:
 def trial_message(destination: str, now: datetime) -> AlertMessage:
     """Return the message of `hermes alerts test`."""
     text = f"Hermes: a test of the destination {destination}. Alerts of Hermes arrive here."
-    return AlertMessage(id=f"test_{uuid4().hex}", kind="test", level=AlertLevel.WARNING, text=text, at=now, data={"destination": destination})
+    return AlertMessage(
+        id=f"test_{uuid4().hex}", kind="test", level=AlertLevel.WARNING, text=text, at=now, data={"destination": destination}
+    )
 
 
 def text_lines(event: str, subject: str, level: AlertLevel, facts: Mapping[str, AlertFact]) -> list[str]:
     kind = kind_of(event)
     shown = [f"{name}: {value}" for name, value in facts.items()]
-    return [f"Hermes: {level}: {headline(event, subject)}", kind.meaning, *([", ".join(shown)] if shown else []), f"What to do: {kind.advice}"]
+    return [
+        f"Hermes: {level}: {headline(event, subject)}",
+        kind.meaning,
+        *([", ".join(shown)] if shown else []),
+        f"What to do: {kind.advice}",
+    ]
 
 
 def headline(event: str, subject: str) -> str:

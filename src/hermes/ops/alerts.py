@@ -1,6 +1,7 @@
 """Alerts of one process: a log line, a count, and a report for the table that all processes share. Never on the message path.
 
-`OperatorAlerts` is the port: it puts a report into a bounded queue and returns. `AlertWriter` takes the reports from there and writes them."""
+`OperatorAlerts` is the port: it puts a report into a bounded queue and returns. `AlertWriter` takes the reports from there and writes
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,6 @@ log = structlog.get_logger()
 MAX_PENDING = 1_000
 """Different alerts that wait to be written. Repeats of one take no more room; further ones are counted, and stay in the log."""
 MAX_LOGGED_CHARS = 4_000
-MAX_FACTS = 30
 
 AlertKey = tuple[str, str]
 """Event and subject."""
@@ -112,10 +112,12 @@ class OperatorAlerts:
 
 
 def loggable(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return facts that any log can write: an object whose text cannot be made must not stop an alert."""
+    """Return facts that any log can write, as numbers and texts: an object whose text cannot be made must not stop an alert, and the log
+    for people takes a list neither as `stack` nor as `exc_info`."""
     return {
-        name: [clean_fact(item) for item in value[:MAX_FACTS]] if isinstance(value, list) else clean_fact(value, MAX_LOGGED_CHARS)
-        for name, value in list(facts.items())[:MAX_FACTS]
+        name: " < ".join(str(clean_fact(item)) for item in value) if isinstance(value, list) else clean_fact(value, MAX_LOGGED_CHARS)
+        for name, value in facts.items()
+        if name != "exc_info"
     }
 
 

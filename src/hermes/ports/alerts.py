@@ -1,7 +1,7 @@
 """Alerts as rows that all processes share, and the destinations at which the operator reads them.
 
-A process reports what happened; the store keeps one open row for each event and subject. One of all processes claims a row for a destination
-and sends it. Knows neither Slack nor SQL, and not which events there are: ops/alert_events.py lists those."""
+A process reports what happened; the store keeps one open row for each event and subject. One of all processes claims a row for a
+destination and sends it. Knows neither Slack nor SQL, and not which events there are: ops/alert_events.py lists those."""
 
 from __future__ import annotations
 
@@ -196,4 +196,45 @@ class AlertDestination(Protocol):
 
     async def send(self, message: AlertMessage, *, timeout_s: float) -> None:
         """Send a message once; raise AlertNotSent, and nothing else, if it did not arrive or if that is in doubt."""
+        ...
+
+
+# --- what is looked at each minute
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpend:
+    """What an agent cost in the last whole hour, and in the median hour of the seven days before in which it cost anything."""
+
+    agent: str
+    hour: datetime
+    micro_usd: int
+    median_micro_usd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchFigures:
+    """The figures of all processes together, at one moment."""
+
+    waiting: int = 0
+    """Messages that no worker has begun."""
+    oldest_s: float = 0.0
+    """How long the oldest of them has waited."""
+    new_dead_letters: int = 0
+    """Within the last hour."""
+    dead_letters: int = 0
+    turns: int = 0
+    """Turns that ended lately."""
+    failed: int = 0
+    """Of these, the turns in which no model answered, or whose message was given up."""
+    failing_chores: Mapping[str, str] = field(default_factory=dict)
+    """Chores whose last try failed, with the error."""
+    spends: Sequence[AgentSpend] = ()
+
+
+class WatchReader(Protocol):
+    """Reads the figures that are watched."""
+
+    async def read(self, tx: Transaction, *, failed_within_s: float) -> WatchFigures:
+        """Return the figures of now; turns of the last `failed_within_s`. Raises StoreUnavailable."""
         ...

@@ -52,6 +52,7 @@ class House:
     """When each was made, and its body."""
     counted: list[tuple[str, str]] = field(default_factory=list)
     alerted: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    ended: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     shown: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,6 +84,9 @@ class House:
 
     def alert(self, event: str, **facts: object) -> None:
         self.alerted.append((event, facts))
+
+    def end(self, event: str, **facts: object) -> None:
+        self.ended.append((event, facts))
 
     @property
     def dispatch(self) -> ChannelSender:

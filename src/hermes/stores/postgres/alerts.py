@@ -134,8 +134,6 @@ def send_reader(destination: str) -> Callable[..., AlertSend]:
     """Return a function that reads a due send, as it will be after the claim."""
 
     def read(*, stage: str, tries: int, messages: int, **columns: Any) -> AlertSend:
-        return AlertSend(
-            alert=read_alert(**columns), destination=destination, stage=AlertStage(stage), tries=tries + 1, messages=messages
-        )
+        return AlertSend(alert=read_alert(**columns), destination=destination, stage=AlertStage(stage), tries=tries + 1, messages=messages)
 
     return read

@@ -103,7 +103,9 @@ class MemoryAlertRecords:
         ]
         if allowed <= 0 or pace.not_before > now or not due:
             return ClaimedSends()
-        due.sort(key=lambda found: (found[0].level is not AlertLevel.CRITICAL, found[0].first_at, found[0].id, found[1] is AlertStage.ENDED))
+        due.sort(
+            key=lambda found: (found[0].level is not AlertLevel.CRITICAL, found[0].first_at, found[0].id, found[1] is AlertStage.ENDED)
+        )
         claimed = []
         for alert, stage, row in due:
             row.tries, row.not_before = row.tries + 1, now + timedelta(seconds=lease_s)
@@ -151,9 +153,7 @@ class MemoryAlertRecords:
         return found
 
     async def list(self, _: Transaction, *, is_open: bool = False, since: datetime | None = None, limit: int = 1000) -> list[StoredAlert]:
-        found = [
-            row for row in self.rows.values() if (not is_open or row.ended_at is None) and (since is None or row.last_at >= since)
-        ]
+        found = [row for row in self.rows.values() if (not is_open or row.ended_at is None) and (since is None or row.last_at >= since)]
         return sorted(found, key=lambda row: (row.last_at, row.id), reverse=True)[:limit]
 
     async def mute(self, _: Transaction, event: str, subject: str, *, for_s: float, by: str) -> AlertMute:

@@ -149,9 +149,9 @@ async def open_receivers() -> AsyncIterator[AlertReceivers]:
     app.router.add_post(DISCORD_PATH, receivers.discord)
     app.router.add_post("/bot{token}/sendMessage", receivers.telegram)
     app.router.add_post("/hook", receivers.webhook)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+    site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     assert site._server is not None
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import psycopg
+
+from hermes.app.stores import running_database
 from hermes.channels.alert_destinations import DiscordDestination, SlackDestination, TelegramDestination, WebhookDestination
 from hermes.channels.telegram.api import BotApi
 from hermes.config import AlertKindSetting, AlertLevelSetting, AlertSettings, Secret, Settings, kind_of_destination, nearest
@@ -17,10 +20,11 @@ from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ops.watcher import Watcher, WatchLimits
 from hermes.ports.alerts import AlertDestination, AlertLevel, AlertRecords, AlertRoute
-from hermes.ports.errors import StartRefused
+from hermes.ports.errors import StartRefused, StoreUnavailable
 from hermes.ports.runtime import Transactions
 from hermes.router.chores import Chore
 from hermes.stores.postgres.alerts import PostgresAlerts
+from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.watch import PostgresWatch
 from hermes.tasks import end_tasks
 
@@ -115,3 +119,17 @@ def destination_from(name: str, entry: AlertSettings, client: HttpClient) -> Ale
 
 def revealed_text(secret: Secret | None) -> str:
     return secret.reveal() if secret is not None else ""
+
+
+@asynccontextmanager
+async def open_alert_records(settings: Settings) -> AsyncIterator[tuple[Transactions, AlertRecords]]:
+    """Open the rows of alerts of a Hermes that runs, for a command: starts no store and changes no schema. Raises StoreUnavailable."""
+    url = running_database(settings)
+    if url is None:
+        raise StoreUnavailable("the database does not run; start Hermes first: hermes up")
+    connect_s = settings.database.connect_timeout_s
+    try:
+        async with open_database(url, pool_min=1, pool_max=1, connect_timeout_s=connect_s) as database:
+            yield database, PostgresAlerts()
+    except psycopg.errors.UndefinedTable:
+        raise StoreUnavailable("the database is of an older version; start Hermes, which brings it up to date") from None

@@ -7,6 +7,7 @@ chain             one call down a chain of backends, under one deadline
 answer_cache      which answers may be given again, and under which key
 fleet             backends by name, and which of them each agent uses
 gateway           the one way to a model
+model_health      whether any model can be asked
 
 For clients that send the whole chat with each request, as OpenAI's do:
 

@@ -302,6 +302,8 @@ async def test_the_probe_that_succeeds_closes_it_and_the_one_that_fails_goes_bac
     assert (await dispatch.send(parcel())).state is OutboxState.SENT
     assert (await dispatch.send(replace(parcel(), channel_id="1"))).state is OutboxState.SENT
     assert house.shown[-1] == 0.0
+    account = {"platform": "telegram", "account": "bali"}
+    assert house.ended == [("breaker_opened", account), ("channel_unauthorized", account)]
 
 
 async def test_ten_people_who_left_open_no_breaker() -> None:

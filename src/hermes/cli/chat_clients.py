@@ -15,6 +15,7 @@ import aiohttp
 import structlog
 
 from hermes.app import Hermes, open_hermes
+from hermes.app.models import refuse_no_model
 from hermes.app.router import OpenTools
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
@@ -106,6 +107,7 @@ class LocalHermes:
 @asynccontextmanager
 async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
+    refuse_no_model(settings)
     async with open_hermes(settings, open_tools=open_tools) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())

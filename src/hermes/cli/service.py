@@ -17,13 +17,13 @@ import structlog
 import typer
 from rich.markup import escape
 
-from hermes.app import Health, examine, home_of, open_hermes, open_stores
+from hermes.app import Health, StartRefused, examine, home_of, open_hermes, open_stores
 from hermes.app.models import refuse_no_model, replaced_backends, stand_in_notice
 from hermes.app.router import OpenTools
 from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
+from hermes.cli.output import BAD_INPUT, CANNOT_RUN, complain, fail, output_console, print_json
 from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
@@ -45,6 +45,7 @@ def up(*, config: Config = None) -> None:
 
     Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at http://127.0.0.1:8080/."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     code = run(supervise(settings, config))
     if code:
@@ -55,6 +56,7 @@ def up(*, config: Config = None) -> None:
 def serve(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     if with_parent:
         end_with_parent()
@@ -67,6 +69,7 @@ def worker(context: typer.Context, *, config: Config = None, with_parent: WithPa
 
     On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     if with_parent:
         end_with_parent()
@@ -94,8 +97,18 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         raise typer.Exit(CANNOT_RUN)
 
 
+def require_model(settings: Settings) -> None:
+    """If production has no model, say so in one line and exit, before a port is opened or a store is started."""
+    try:
+        refuse_no_model(settings)
+    except StartRefused as error:
+        *others, last = str(error).splitlines()
+        for fault in others:
+            complain(fault)
+        fail(last)
+
+
 async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
-    refuse_no_model(settings)
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
@@ -115,7 +128,6 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
 
 
 async def _work(settings: Settings, open_tools: OpenTools) -> None:
-    refuse_no_model(settings)
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
@@ -168,7 +180,6 @@ GRACE_S = 5.0
 
 async def supervise(settings: Settings, config: Path | None) -> int:
     """Run all processes until a signal stops them; return the exit code."""
-    refuse_no_model(settings)  # before the stores start: each child would say the same
     roles = ["serve", *(["worker"] * settings.work.processes)]
     stopping, killing = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -9,9 +9,10 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -120,17 +121,25 @@ class AlertSender:
                 # This process slept: another one may have claimed them by now. Those that it did not claim are due again.
                 log.warning("alert_claim_expired", destination=routed.route.destination, messages=len(messages) + 1)
                 return arrived
-            try:
-                await routed.destination.send(message, timeout_s=self._timeout_s)
-            except AlertNotSent as error:
-                unsent = [send for others, _ in messages for send in others]
-                await self._settle_failure(routed, [*sends, *unsent], error, claimed.failures)
+            unsent = [send for others, _ in messages for send in others]
+            if not await finish(self._deliver(routed, sends, message, unsent, claimed.failures)):
                 return arrived
             arrived += 1
-            async with self._transactions.begin() as tx:
-                if await self._records.settle(tx, sends) < len(sends):
-                    log.warning("alert_sent_twice", destination=routed.route.destination)
         return arrived
+
+    async def _deliver(
+        self, routed: RoutedDestination, sends: Sequence[AlertSend], message: AlertMessage, unsent: Sequence[AlertSend], failures: int
+    ) -> bool:
+        """Send one message and settle it. False if it failed: then the claim's later messages wait with it."""
+        try:
+            await routed.destination.send(message, timeout_s=self._timeout_s)
+        except AlertNotSent as error:
+            await self._settle_failure(routed, [*sends, *unsent], error, failures)
+            return False
+        async with self._transactions.begin() as tx:
+            if await self._records.settle(tx, sends) < len(sends):
+                log.warning("alert_sent_twice", destination=routed.route.destination)
+        return True
 
     async def _settle_failure(self, routed: RoutedDestination, sends: Sequence[AlertSend], error: AlertNotSent, failures: int) -> None:
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures, 10), MAX_PAUSE_S) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
@@ -182,6 +191,20 @@ class AlertSender:
                 return told
             told += [(report.event, report.subject) for report in of]
         return told
+
+
+async def finish(work: Coroutine[Any, Any, bool]) -> bool:
+    """Finish a message that is on its way, although the caller is cancelled: else it would arrive, and be sent again by another process.
+    A caller that is cancelled a second time waits no longer."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        raise
 
 
 def messages_of(claimed: ClaimedSends) -> Iterator[tuple[Sequence[AlertSend], AlertMessage]]:

@@ -67,7 +67,8 @@ def trial_message(destination: str, now: datetime) -> AlertMessage:
 
 def text_lines(event: str, subject: str, level: AlertLevel, facts: Mapping[str, AlertFact]) -> list[str]:
     kind = kind_of(event)
-    shown = [f"{name}: {value}" for name, value in facts.items()]
+    # In the order of the table; the store keeps none.
+    shown = [f"{name}: {facts[name]}" for name in (*kind.subject, *kind.facts) if name in facts]
     return [
         f"Hermes: {level}: {headline(event, subject)}",
         kind.meaning,

@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from hermes.ops.alert_events import clean_fact, report_of
-from hermes.ports.alerts import AlertRecords, AlertReport
+from hermes.ports.alerts import AlertLevel, AlertRecords, AlertReport
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.tasks import stop_if_cancelled
@@ -96,10 +96,17 @@ class OperatorAlerts:
             self._pending[key] = replace(
                 newest, times=before.times + report.times, is_over=report.is_over, sent_to=before.sent_to | report.sent_to
             )
-        elif len(self._pending) < MAX_PENDING:
+        elif len(self._pending) < MAX_PENDING or (report.level is AlertLevel.CRITICAL and self._drop_warning()):
             self._pending[key] = report
         else:
             self._lost += max(report.times, 1)
+
+    def _drop_warning(self) -> bool:
+        """Make room for a critical alert: a flood of warnings must not hide it. False if all that wait are critical."""
+        newest = next((key for key, report in reversed(self._pending.items()) if report.level is AlertLevel.WARNING), None)
+        if newest is not None:
+            self._lost += max(self._pending.pop(newest).times, 1)
+        return newest is not None
 
     def _wake(self) -> None:
         loop, changed = self._loop, self._changed

@@ -16,6 +16,8 @@ from hermes.ports.runtime import Alerts, Transactions
 
 CLEAR_RATIO = 0.8
 """An alert ends when its figure is below this part of the limit."""
+MAX_OPEN = 10_000
+"""Open alerts that a look takes into account."""
 MIN_UNUSUAL_MICRO_USD = 100_000
 """An hour that costs less than ten cents is no alert, whatever the usual hour costs."""
 
@@ -64,7 +66,7 @@ class Watcher:
             await self._records.end_quiet(tx, window_s=limits.window_s)
             await self._records.clean(tx, keep_s=limits.keep_s)
             figures = await self._reader.read(tx, failed_within_s=limits.failed_within_s)
-            still_open = {(row.event, row.subject) for row in await self._records.list(tx, is_open=True)}
+            still_open = {(row.event, row.subject) for row in await self._records.list(tx, is_open=True, limit=MAX_OPEN)}
         for figure in watch_figures(figures, limits):
             subject = report_of(figure.event, figure.facts).subject
             is_open = (figure.event, subject) in still_open

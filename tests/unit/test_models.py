@@ -339,7 +339,7 @@ def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(t
     assert "anthropic" not in backends_from(said, HttpClient())
 
 
-GPU = "[backends.gpu]\nkind = 'vllm'\nbase_url = 'http://gpu:8000/v1'\n[models.mine]\nbackend = 'gpu'\nprices = [{input = 0.0, output = 0.0}]\n"
+GPU = "[backends.gpu]\nkind = 'vllm'\nbase_url = 'http://gpu/v1'\n[models.mine]\nbackend = 'gpu'\nprices = [{input = 0.0, output = 0.0}]\n"
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ class HandClock:
         self.moment += timedelta(**by)
 
 
+SWITCHED = ("kill_switch_engaged", "kill_switch_released", "end of kill_switch_engaged")
+
+
 class Bell:
     """Alerts, kept."""
 
@@ -63,10 +66,13 @@ class Bell:
     def alert(self, event: str, **facts: object) -> None:
         self.rung.append((event, facts))
 
+    def end(self, event: str, **facts: object) -> None:
+        self.rung.append((f"end of {event}", facts))
+
     @property
     def thresholds(self) -> list[tuple[object, object, object]]:
-        assert {event for event, _ in self.rung} <= {"budget_threshold"}
-        return [(facts["user_id"], facts["window"], facts["percent"]) for _, facts in self.rung]
+        assert {event for event, _ in self.rung} <= {"budget_threshold", *SWITCHED}
+        return [(facts["user_id"], facts["window"], facts["percent"]) for event, facts in self.rung if event == "budget_threshold"]
 
 
 class CountingCalls(PostgresModelCalls):
@@ -982,11 +988,8 @@ async def test_the_kill_switch_stops_every_process_at_once(here: Process, there:
     await there.spend.admit(None)
     await here.spend.add(3)
     ttl = await here.redis.ttl(COUNTER)
-    with structlog.testing.capture_logs() as logs:
-        await here.spend.kill_switch("a loop", "ann")
-    assert [line for line in logs if line["event"] == "kill_switch_engaged"] == [
-        {"event": "kill_switch_engaged", "log_level": "warning", "by": "ann", "reason": "a loop"}
-    ]
+    await here.spend.kill_switch("a loop", "ann")
+    assert here.alerts.rung == [("kill_switch_engaged", {"by": "ann", "reason": "a loop"})]
     assert await here.redis.get(COUNTER) == b"999999000000"
     assert ttl - 5 <= await here.redis.ttl(COUNTER) <= ttl
     assert [await paused(here), await paused(there)] == [("kill switch", None)] * 2
@@ -1023,10 +1026,9 @@ async def test_only_a_person_releases_it_and_then_the_counter_says_what_was_spen
     await here.spend.add(70, call_id=hold.id)
     await here.spend.kill_switch("a loop", "ann")
     assert await paused(there) == ("kill switch", None)
-    with structlog.testing.capture_logs() as logs:
-        await here.spend.release("ben")
-        await here.spend.release("ben")
-    assert {"event": "kill_switch_released", "log_level": "warning", "by": "ben"} in logs
+    await here.spend.release("ben")
+    assert here.alerts.rung[-2:] == [("kill_switch_released", {"by": "ben"}), ("end of kill_switch_engaged", {})]
+    await here.spend.release("ben")
     await here.spend.admit(71)
     await asyncio.sleep(0.11)
     await there.spend.admit(71)

@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(environ: dict[str, str
 
 
 def test_what_starting_again_would_not_mend_stops_everything(environ: dict[str, str]) -> None:
-    code, said = up({**environ, "HERMES_ENVIRONMENT": "production", "HERMES_MASTER_KEYS": ""})
+    code, said = up({**environ, "HERMES_ENVIRONMENT": "production", "HERMES_MASTER_KEYS": "", "ANTHROPIC_API_KEY": "a key"})
     assert code == 2
     assert any("there is no master key" in line for line in said)
 

@@ -54,6 +54,21 @@ class Clock:
 
 
 @dataclass
+class HouseAlerts:
+    """The alerts of one process, kept and logged."""
+
+    house: House
+
+    def alert(self, event: str, **facts: object) -> None:
+        self.house.alerted.append(event)
+        LogAlerts(self.house.metrics).alert(event, **facts)
+
+    def end(self, event: str, **facts: object) -> None:
+        self.house.ended.append(event)
+        LogAlerts(self.house.metrics).end(event, **facts)
+
+
+@dataclass
 class House:
     """One process that delivers."""
 
@@ -66,6 +81,7 @@ class House:
     has_receipts: bool = False
     clock: Clock = field(default_factory=Clock)
     alerted: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     slept_s: float = 0.0
     """What would have been waited for."""
 
@@ -73,14 +89,14 @@ class House:
         self.metrics, self.credits, self.inbox = Metrics(), PostgresCredits(), PostgresInbox(self.keyring)
         self.people, self.journal = PostgresUsers(self.keyring), PostgresJournal(self.keyring)
         self.outbox = PostgresOutbox(self.keyring, cut_off_s=60, cap=self.cap)
-        self.settlement = SettlementWriter(self.credits, self.journal, self)
+        self.settlement = SettlementWriter(self.credits, self.journal, HouseAlerts(self))
         breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
         self.channels = Directory([SimpleChannel(url=self.url, has_receipts=self.has_receipts)])
         self.dispatch = ChannelSender(
             channels=self.channels,
             post=self.post,
             breakers=breakers,
-            alerts=self,
+            alerts=HouseAlerts(self),
             meter=self.metrics,
             clock=self.clock,
             pause=self.pause,
@@ -97,10 +113,6 @@ class House:
 
     async def pause(self, seconds: float) -> None:
         self.slept_s += seconds
-
-    def alert(self, event: str, **facts: object) -> None:
-        self.alerted.append(event)
-        LogAlerts(self.metrics).alert(event, **facts)
 
     async def hear(self, text: str = "hi", chat: str = "42") -> Claim:
         """Take a message in, reserve its credit, and claim its turn."""

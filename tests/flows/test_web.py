@@ -82,20 +82,21 @@ async def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(se
 
 async def test_ready_asks_every_part(service: Service) -> None:
     answer = await service.get("/ready")
-    assert (answer.status, answer.body) == (200, {"status": "ready", "parts": {"postgres": "ok", "redis": "ok"}})
+    assert (answer.status, answer.body) == (200, {"status": "ready", "parts": {"postgres": "ok", "redis": "ok", "models": "ok"}})
 
 
 async def test_without_redis_hermes_is_degraded_and_ready(database_url: str) -> None:
     async with running(database_url, NO_REDIS) as service:
         answer = await service.get("/ready")
-    assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": {"postgres": "ok", "redis": "down: ConnectionError"}})
+    parts = {"postgres": "ok", "redis": "down: ConnectionError", "models": "ok"}
+    assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": parts})
 
 
 async def test_without_postgres_hermes_is_not_ready_but_lives(service: Service, database_url: str) -> None:
     with out_of_reach(database_url):
         answer, alive = await service.get("/ready"), await service.get("/health")
     assert (answer.status, alive.status) == (503, 200)
-    assert answer.body == {"status": "unavailable", "parts": {"postgres": "down: StoreUnavailable", "redis": "ok"}}
+    assert answer.body == {"status": "unavailable", "parts": {"postgres": "down: StoreUnavailable", "redis": "ok", "models": "ok"}}
 
 
 async def test_requests_are_counted_by_route_template_and_queues_by_name(service: Service) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.catalogue import catalogue_from, check_prices, missing_backends, prices_from, replaced_backends
+from hermes.app.catalogue import (
+    catalogue_from,
+    check_prices,
+    missing_backends,
+    prices_from,
+    refuse_no_model,
+    replaced_backends,
+)
 from hermes.app.models import BUILDERS, backends_from
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
@@ -329,6 +336,34 @@ def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(t
     assert catalogue_from(said) == DEFAULT_CATALOGUE
     assert prices_from(said).rate(HAIKU, TODAY, 0) != FREE_RATE
     assert "anthropic" not in backends_from(said, HttpClient())
+
+
+GPU = "[backends.gpu]\nkind = 'vllm'\nbase_url = 'http://gpu/v1'\n[models.mine]\nbackend = 'gpu'\nprices = [{input = 0.0, output = 0.0}]\n"
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ", "is_refused"),
+    [
+        ("", {}, True),
+        ("", KEY, False),
+        ("environment = 'development'", {}, False),
+        (GPU, {}, True),  # a server that no chain uses
+        (f"{GPU}[tiers.free]\nchain = ['mine']", {}, False),
+        ("[tiers.starter]\nchain = ['claude-haiku']", {}, True),
+        ("[tiers.starter]\nchain = ['ollama']", {}, False),
+        ("[backends.ollama]\nbase_url = 'http://gpu:11434'", {}, False),
+        ("[tiers.free]\nchain = ['scripted']", {}, False),  # the operator's own choice
+    ],
+)
+def test_production_needs_a_model_that_the_operator_has_set_up(
+    tmp_path: Path, toml: str, environ: dict[str, str], *, is_refused: bool
+) -> None:
+    said = settings(tmp_path, toml if "environment" in toml else f"environment = 'production'\n{toml}", **environ)
+    if not is_refused:
+        refuse_no_model(said)
+        return
+    with pytest.raises(StartRefused, match=r"^no tier has a model that can be asked: set ANTHROPIC_API_KEY .* or a server in"):
+        refuse_no_model(said)
 
 
 def test_openai_needs_a_key_at_its_own_address_only(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from hermes.app.alerting import Alerting, alerting_from
 from hermes.app.gateway import SystemClock
 from hermes.app.packs import read_user_tables
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
-from hermes.ops.metrics import LogAlerts, Metrics
+from hermes.ops.metrics import Metrics
 from hermes.ports.credits import AgentSpend, Budgets, Credits, GlobalSpend
 from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
@@ -76,6 +77,7 @@ class Adapters:
     idempotency_keys: IdempotencyKeys
     replies: AnswerSignals
     alerts: Alerts
+    alerting: Alerting
     chats: ClientChats
     agents: Agents
     calls: ModelCalls
@@ -107,7 +109,8 @@ async def open_adapters(
     """Yield the adapters of the settings, on open stores; close those that hold connections of their own at the end of the block."""
     graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
     history, delivery = settings.history, settings.delivery
-    replies, alerts, batch = RedisAnswerSignals(client), LogAlerts(metrics), ScriptBatch(client)
+    alerting = alerting_from(settings, database, metrics, http)
+    replies, alerts, batch = RedisAnswerSignals(client), alerting.alerts, ScriptBatch(client)
     budgets = RedisBudgets(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch)
     web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
     adapters = Adapters(
@@ -125,6 +128,7 @@ async def open_adapters(
         idempotency_keys=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
         replies=replies,
         alerts=alerts,
+        alerting=alerting,
         chats=PostgresClientChats(database, keyring),
         agents=PostgresAgents(),
         calls=calls,
@@ -149,6 +153,7 @@ async def open_adapters(
         web=web,
     )
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(alerting.open())
         for part in (replies, budgets, web):
             stack.push_async_callback(part.aclose)
         yield adapters

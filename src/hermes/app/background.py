@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hermes.app.adapters import Adapters
+from hermes.app.alerting import watch_chore
 from hermes.app.gateway import ModelServices, SystemClock
 from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory, can_read
@@ -76,6 +77,7 @@ def background_jobs_from(
     )
     retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
     chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model, retention=retention)
+    chores = (*chores, watch_chore(settings, adapters.alerting, transactions))
     return BackgroundJobs(learn_job, proactive, chores)
 
 

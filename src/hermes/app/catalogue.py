@@ -5,6 +5,7 @@
     missing_backends   the backends that cannot be asked, and why
     replaced_backends  those of them that a stand-in answers for: in development, so that a machine without any key has answers too
     stand_in_notice    which stand-in answers, and whether its answers are training data
+    refuse_no_model    refuse to start in production without a model
 
 Knows the kinds of backends and none of their code: models.py builds them. Raises StartRefused, with a line for each fault."""
 
@@ -16,6 +17,7 @@ from datetime import date
 from urllib.parse import urlsplit
 
 from hermes.config import (
+    SERVERS,
     BackendKind,
     BackendSettings,
     Environment,
@@ -135,6 +137,36 @@ def stand_in_notice(settings: Settings) -> str:
     if settings.llm.stand_in is StandIn.SCRIPTED:
         return "scripted answers instead; its answers are not training data"
     return "local answers instead, or scripted if a request needs tools; answers of scripted are not training data"
+
+
+def refuse_no_model(settings: Settings) -> None:
+    """Raise StartRefused in production if the operator has set up no model that a tier uses: every user would get an apology. Whether a
+    model is well does not count here: it may be mended while Hermes runs."""
+    refuse_faults(settings)
+    if settings.environment is Environment.DEVELOPMENT or usable_models(settings):
+        return
+    raise StartRefused(
+        "no tier has a model that can be asked: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or a server in [backends.NAME] and its model "
+        "in [tiers.NAME] chain; see docs/how-to/models.md"
+    )
+
+
+def usable_models(settings: Settings) -> list[str]:
+    """Return the models of all chains that the operator has set up: a backend with its key or a table of its own, or a chain that names
+    the model. The Ollama of a default chain alone is not set up."""
+    missing, models = missing_backends(settings), models_of(settings)
+    chosen = {name for tier in settings.tiers.values() for name in tier.chain or ()} | settings.models.keys()
+    return [
+        name
+        for name in dict.fromkeys(name for tier in tiers_of(settings).values() for name in tier.chain)
+        if models[name].backend not in missing and (models[name].backend in settings.backends or name in chosen)
+    ]
+
+
+def server_backends(settings: Settings) -> list[str]:
+    """Return the names of the backends that Hermes calls over HTTP."""
+    found = backends_of(settings)
+    return [name for name in found if backend_kind(found, name) in SERVERS]
 
 
 # --- the defaults, overridden by the settings

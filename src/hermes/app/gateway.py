@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.app.catalogue import backends_of, catalogue_from, check_prices, prices_from
+from hermes.app.catalogue import backends_of, catalogue_from, check_prices, prices_from, server_backends
 from hermes.app.models import backends_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
@@ -18,6 +18,7 @@ from hermes.gateway.client_chats import ChatStores
 from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
+from hermes.gateway.model_health import ModelHealth
 from hermes.gateway.prices import PER_MILLION
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
@@ -60,6 +61,7 @@ class ModelServices:
     fleet: Fleet
     gateway: Gateway
     completions: ChatCompletions
+    health: ModelHealth
 
 
 @asynccontextmanager
@@ -78,6 +80,7 @@ async def open_models(
         limits = {name: backend.slots for name, backend in backends_of(settings).items() if backend.slots is not None}
         slots = Slots(llm.slots, wait_s=llm.slot_wait_s, limits=limits)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
+        health = ModelHealth(catalogue, fleet, adapters.alerts, metrics, checkable=server_backends(settings))
         gateway = Gateway(
             catalogue=catalogue,
             prices=prices,
@@ -90,7 +93,7 @@ async def open_models(
             calls=adapters.calls,
             transactions=transactions,
             alerts=adapters.alerts,
-            meter=metrics,
+            meter=health,
             clock=clock,
             deadline_s=llm.deadline_s,
             cap_micro_usd=micro_usd_of(llm.global_daily_budget_usd),
@@ -106,7 +109,7 @@ async def open_models(
         )
         await fleet.refresh()
         await stack.enter_async_context(follow_fleet(fleet))
-        yield ModelServices(catalogue, fleet, gateway, completions)
+        yield ModelServices(catalogue, fleet, gateway, completions, health)
 
 
 def micro_usd_of(usd: float | None) -> int | None:

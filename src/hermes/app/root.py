@@ -43,6 +43,7 @@ from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
+from hermes.gateway.model_health import ModelHealth
 from hermes.ops.metrics import Metrics
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
@@ -82,6 +83,7 @@ class Hermes:
     fleet: Fleet
     gateway: Gateway
     completions: ChatCompletions
+    model_health: ModelHealth
     account_channels: AccountChannels
     post: PlatformClient
     inbound: InboundRouter
@@ -327,6 +329,7 @@ def assemble_hermes(
         fleet=models.fleet,
         gateway=models.gateway,
         completions=models.completions,
+        model_health=models.health,
         account_channels=resources.account_channels,
         post=resources.post,
         inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),

@@ -7,5 +7,6 @@ meta                   what WhatsApp and Instagram have in common
 whatsapp/  instagram/  Meta's two platforms
 platform_client        sends the requests of all channels
 media                  fetches files that users sent, when they are needed
+alert_destinations     where alerts to the operator go: Slack, Discord, a Telegram chat, a signed webhook
 fakes                  strict fakes of all platforms at one server, for tests; meta_fake and */fake hold the fakes
 """

@@ -108,6 +108,7 @@ COMMAND_MODULES = (
         "serve",
         {"channels": "Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove."},
     ),
+    CommandModule("hermes.cli.alerts", "serve", {"alerts": "Alerts to the operator: test, list, events, mute, unmute, mutes, end."}),
     CommandModule("hermes.cli.platforms", "serve", {"platforms": "Fake platforms to try Hermes with: fake."}),
     CommandModule(
         "hermes.cli.dead_letters",

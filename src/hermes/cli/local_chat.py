@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from hermes.app.catalogue import refuse_no_model
 from hermes.app.root import Hermes, open_hermes
 from hermes.app.router import OpenTools
 from hermes.cli.chat_clients import ANSWER_TIMEOUT_S, TERMINAL_ACCOUNT, ChatError, raise_no_answer
@@ -72,6 +73,7 @@ class LocalHermes:
 @asynccontextmanager
 async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
+    refuse_no_model(settings)
     async with open_hermes(settings, open_tools=open_tools) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())

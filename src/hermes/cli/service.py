@@ -17,18 +17,20 @@ import structlog
 import typer
 from rich.markup import escape
 
-from hermes.app.catalogue import replaced_backends, stand_in_notice
+from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_notice
 from hermes.app.doctor import Health, examine
 from hermes.app.home import home_of
 from hermes.app.root import open_hermes
 from hermes.app.router import OpenTools
 from hermes.app.stores import open_stores
+from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
+from hermes.cli.output import BAD_INPUT, CANNOT_RUN, complain, fail, output_console, print_json
 from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
+from hermes.ports.errors import StartRefused
 from hermes.web import serve_until_cancelled
 
 log = structlog.get_logger()
@@ -47,6 +49,7 @@ def up(*, config: Config = None) -> None:
 
     Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at http://127.0.0.1:8080/."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     code = run(supervise(settings, config))
     if code:
@@ -57,6 +60,7 @@ def up(*, config: Config = None) -> None:
 def serve(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     if with_parent:
         end_with_parent()
@@ -69,6 +73,7 @@ def worker(context: typer.Context, *, config: Config = None, with_parent: WithPa
 
     On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
     settings = settings_from(config)
+    require_model(settings)
     start_log(settings)
     if with_parent:
         end_with_parent()
@@ -96,10 +101,22 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         raise typer.Exit(CANNOT_RUN)
 
 
+def require_model(settings: Settings) -> None:
+    """If production has no model, say so in one line and exit, before a port is opened or a store is started."""
+    try:
+        refuse_no_model(settings)
+    except StartRefused as error:
+        *others, last = str(error).splitlines()
+        for fault in others:
+            complain(fault)
+        fail(last)
+
+
 async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_over(hermes, does_chore=True),
     ):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -118,6 +135,7 @@ async def _work(settings: Settings, open_tools: OpenTools) -> None:
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_over(hermes),
     ):
         collect_and_freeze()
         log.info("worker_ready", concurrency=settings.work.concurrency)

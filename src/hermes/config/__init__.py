@@ -4,12 +4,16 @@
     settings.web.port
 
 Importing this package reads nothing; `load` is the only reader. settings.py declares the settings, with their defaults and reasons;
-models.py declares those of backends, models, tiers and MCP servers."""
+models.py declares those of backends, models, tiers, MCP servers and destinations of alerts."""
 
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
 from hermes.config.load import SettingsError, load, platform_home
 from hermes.config.models import (
+    SERVERS,
+    AlertKindSetting,
+    AlertLevelSetting,
+    AlertSettings,
     BackendKind,
     BackendSettings,
     LongPromptSettings,
@@ -18,6 +22,7 @@ from hermes.config.models import (
     PriceSettings,
     TierSettings,
     kind_of_backend,
+    kind_of_destination,
 )
 from hermes.config.settings import (
     ApiSettings,
@@ -42,12 +47,17 @@ from hermes.config.settings import (
     Settings,
     StandIn,
     ToolSettings,
+    WatchSettings,
     WebSettings,
     WorkSettings,
 )
 from hermes.config.values import NamedTables, Secret
 
 __all__ = [
+    "SERVERS",
+    "AlertKindSetting",
+    "AlertLevelSetting",
+    "AlertSettings",
     "ApiSettings",
     "BackendKind",
     "BackendSettings",
@@ -81,10 +91,12 @@ __all__ = [
     "StandIn",
     "TierSettings",
     "ToolSettings",
+    "WatchSettings",
     "WebSettings",
     "WorkSettings",
     "describe",
     "kind_of_backend",
+    "kind_of_destination",
     "load",
     "nearest",
     "platform_home",

@@ -10,11 +10,11 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-from hermes.config.models import SERVERS, BackendSettings, variable_name
+from hermes.config.models import SERVERS, AlertKindSetting, AlertSettings, BackendSettings, variable_name
 from hermes.config.settings import Settings
 from hermes.config.values import KindWords, NamedTables, Secret
 
-BACKENDS_SECTION = "backends"
+BACKENDS_SECTION, ALERTS_SECTION = "backends", "alerts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,16 @@ def backend_variables(names: Iterable[str]) -> list[DeclaredSetting]:
         keys_of(BackendSettings, BACKENDS_SECTION, name)[key]
         for name in dict.fromkeys([*sorted(kind.value for kind in SERVERS), *names])
         for key in ("base_url", "api_key")
+    ]
+
+
+def alert_variables(names: Iterable[str]) -> list[DeclaredSetting]:
+    """Return the settings of destinations of alerts that have variables: the secrets, so that they need not be in a file, and the chat. For
+    the destinations with these names, and for each kind under the name of its kind."""
+    return [
+        keys_of(AlertSettings, ALERTS_SECTION, name)[key]
+        for name in dict.fromkeys([*sorted(kind.value for kind in AlertKindSetting), *names])
+        for key in ("url", "token", "chat", "secret")
     ]
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config.declarations import backend_variables, keys_of, known_settings, sections, table_of, tables, words_of
+from hermes.config.declarations import alert_variables, backend_variables, keys_of, known_settings, sections, table_of, tables, words_of
 from hermes.config.models import BackendSettings
 from hermes.config.settings import Settings
 
@@ -49,7 +49,7 @@ def describe() -> list[SettingDescription]:
 def describe_table(place: str, owner: type[Any]) -> list[SettingDescription]:
     """Describe every key of a table that the operator names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
     docs = attribute_docstrings(inspect.getsource(sys.modules[BackendSettings.__module__]))
-    variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
+    variables = {setting.name: setting.variable for setting in (*backend_variables([NAME]), *alert_variables([NAME]))}
     return [
         SettingDescription(
             f"{place}.{key.key}",
@@ -121,8 +121,9 @@ chain = ["claude-haiku"]
 of the file that it stands in.
 
 **The variable** of a setting is `HERMES_`, its section and its key in upper case: `port` in `[web]` is `HERMES_WEB_PORT`, `database_url` at
-the top is `HERMES_DATABASE_URL`. Of the tables that you name yourself, only a backend's `api_key` and `base_url` have variables: those of
-`[backends.my-gpu]` are `HERMES_BACKENDS_MY_GPU_API_KEY` and `HERMES_BACKENDS_MY_GPU_BASE_URL`. True and false may be written as
+the top is `HERMES_DATABASE_URL`. Of the tables that you name yourself, only a backend's `api_key` and `base_url` have variables, and the
+`url`, `token`, `chat` and `secret` of a destination of alerts: those of `[backends.my-gpu]` are `HERMES_BACKENDS_MY_GPU_API_KEY` and
+`HERMES_BACKENDS_MY_GPU_BASE_URL`. True and false may be written as
 `true`/`false`, `1`/`0`, `yes`/`no` or `on`/`off`; lists are separated by commas. White space around a value is ignored, and an empty
 variable counts as not set.
 
@@ -133,8 +134,8 @@ variable counts as not set.
 one), a value of the wrong kind or out of range, two values that contradict each other. In Kubernetes a service whose name begins with
 `hermes` puts variables such as `HERMES_PORT` or `HERMES_WEB_PORT` into every pod; `enableServiceLinks: false` keeps them out.
 
-**Hermes never prints secrets** (addresses with passwords, master keys, keys of backends): not in errors, not in logs, not where it shows
-settings.
+**Hermes never prints secrets** (addresses with passwords, master keys, keys of backends, addresses and tokens of alerts): not in errors,
+not in logs, not where it shows settings.
 """
 
 

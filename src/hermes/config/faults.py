@@ -15,16 +15,20 @@ from pydantic_core import ErrorDetails
 
 from hermes.config.declarations import is_secret, keys_of, known_settings, sections, tables, type_at, words_of
 from hermes.config.models import (
+    ALERT_KEYS,
     KINDS_WITH,
     SELF_HOSTED_SERVERS,
+    AlertKindSetting,
+    AlertSettings,
     BackendKind,
     BackendSettings,
     ModelSettings,
     kind_of_backend,
+    kind_of_destination,
     variable_name,
 )
 from hermes.config.settings import Settings
-from hermes.config.values import INTEGER_LIMIT
+from hermes.config.values import INTEGER_LIMIT, check_address
 
 MAX_SHOWN_CHARS = 60
 
@@ -147,6 +151,8 @@ def find_contradictions(settings: Settings) -> Iterator[str]:
             names = ", ".join(f"backends.{one_line(name)}" for name in settings.backends if variable_name(name) == variable)
             yield f"{names} would share the variable HERMES_BACKENDS_{variable}_API_KEY; expected names that differ in letters or digits"
     yield from price_contradictions(settings.models)
+    for name, destination in settings.alerts.items():
+        yield from alert_contradictions(name, destination)
 
 
 def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]:
@@ -170,3 +176,22 @@ def price_contradictions(models: Mapping[str, ModelSettings]) -> Iterator[str]:
         for since, count in Counter(price.since for price in model.prices).items():
             if count > 1:
                 yield f"models.{one_line(name)}.prices has {count} prices since {since or 'always'}; expected one"
+
+
+def alert_contradictions(name: str, destination: AlertSettings) -> Iterator[str]:
+    place = f"alerts.{one_line(name)}"
+    kind = kind_of_destination(name, destination)
+    if kind is None:
+        yield f"{place}.kind is missing; expected {words_of(AlertKindSetting)}"
+        return
+    needed, allowed = ALERT_KEYS[kind]
+    for key in ("url", "token", "chat", "secret"):
+        if getattr(destination, key) is None and key in needed:
+            yield f"{place}.{key} is missing; a destination of kind {kind} needs it"
+        if getattr(destination, key) is not None and key not in needed | allowed:
+            yield f"{place}.{key} is set; a destination of kind {kind} has none"
+    try:
+        if destination.url is not None:
+            check_address(destination.url.reveal().partition("?")[0])
+    except ValueError:
+        yield f"{place}.url is no address; expected one such as https://host/path"  # not shown: it holds a secret

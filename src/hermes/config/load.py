@@ -17,7 +17,15 @@ from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from hermes.config.declarations import BACKENDS_SECTION, DeclaredSetting, backend_variables, known_settings, words_of
+from hermes.config.declarations import (
+    ALERTS_SECTION,
+    BACKENDS_SECTION,
+    DeclaredSetting,
+    alert_variables,
+    backend_variables,
+    known_settings,
+    words_of,
+)
 from hermes.config.faults import file_faults, find_contradictions, nearest, one_line, shown_value, wrong_value_fault
 from hermes.config.settings import Settings
 from hermes.config.values import expand_path
@@ -163,7 +171,12 @@ class SettingVariables:
 def read_variables(environ: Mapping[str, str], here: Path, written: SettingsFile) -> SettingVariables:
     """Read every variable that begins with HERMES_, in the order of their names, and then those of other programs if they count."""
     backends = written.find((BACKENDS_SECTION,))
-    settings = [*known_settings(), *backend_variables(backends if isinstance(backends, dict) else ())]
+    destinations = written.find((ALERTS_SECTION,))
+    settings = [
+        *known_settings(),
+        *backend_variables(backends if isinstance(backends, dict) else ()),
+        *alert_variables(destinations if isinstance(destinations, dict) else ()),
+    ]
     known, by_name = {setting.variable: setting for setting in settings}, {setting.name: setting for setting in settings}
     texts = {variable: text.strip() for variable, text in environ.items()}
     reading = SettingVariables(here)

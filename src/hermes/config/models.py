@@ -1,4 +1,4 @@
-"""The settings of backends, models, tiers and MCP servers: the keys of the tables that the operator names.
+"""The settings of backends, models, tiers, MCP servers and destinations of alerts: the keys of the tables that the operator names.
 
 Does not know the models that come with Hermes: app/catalogue.py fills in the values that the operator leaves out."""
 
@@ -199,6 +199,71 @@ class McpSettings:
     shared: tuple[str, ...] = ()
     """Tools, by the server's own names, that only read and concern no single user, so that groups get them too; `*` for all that only
     read. The other tools are not offered in groups."""
+
+
+class AlertKindSetting(Choice):
+    """What a destination of alerts is."""
+
+    SLACK = "slack"
+    DISCORD = "discord"
+    TELEGRAM = "telegram"
+    WEBHOOK = "webhook"
+
+
+class AlertLevelSetting(Choice):
+    """The least urgent alert that a destination gets."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+ALERT_KEYS: Mapping[AlertKindSetting, tuple[frozenset[str], frozenset[str]]] = {
+    AlertKindSetting.SLACK: (frozenset({"url"}), frozenset()),
+    AlertKindSetting.DISCORD: (frozenset({"url"}), frozenset()),
+    AlertKindSetting.TELEGRAM: (frozenset({"token", "chat"}), frozenset({"url"})),
+    AlertKindSetting.WEBHOOK: (frozenset({"url", "secret"}), frozenset()),
+}
+"""The keys that each kind needs, and those that it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings:
+    """A destination of alerts, by a name of your own. A destination that is named after its kind, such as `slack`, needs no `kind`: its
+    variable `HERMES_ALERTS_SLACK_URL` is enough."""
+
+    kind: AlertKindSetting | None = None
+    """What the destination is; `webhook` is any server that takes signed Standard Webhooks. Left out: the name is the kind."""
+
+    url: Secret | None = None
+    """The address of the webhook, which Slack and Discord keep secret. For `telegram`, the address of your own Bot API server."""
+
+    token: Secret | None = None
+    """The token of the bot that writes, for `telegram`."""
+
+    chat: str | None = None
+    """The chat that the bot writes into, for `telegram`: its number, or `@name`. The bot must be a member."""
+
+    secret: Secret | None = None
+    """The secret that signs the requests, for `webhook`: `whsec_` and base64, or any text."""
+
+    min_level: AlertLevelSetting = AlertLevelSetting.WARNING
+    """The least urgent alert that goes there: `critical` for those that need a person now."""
+
+    events: tuple[str, ...] = ()
+    """Only these alerts go there. Left out: all; `hermes alerts events` lists them."""
+
+    per_minute: Count = 10
+    """Messages a minute at most, from all processes together. Further alerts are summed up in one message."""
+
+    resolved: Flag = False
+    """Whether the destination is also told that an alert has ended."""
+
+
+def kind_of_destination(name: str, destination: AlertSettings) -> AlertKindSetting | None:
+    """Return the kind of a destination: the one that is set, or else its name if that is a kind, or else None."""
+    if destination.kind is not None or name not in set(AlertKindSetting):
+        return destination.kind
+    return AlertKindSetting(name)
 
 
 def kind_of_backend(name: str, backend: BackendSettings) -> BackendKind | None:

@@ -1,7 +1,7 @@
 """Every setting: its name, its default, and below it what it means and why this is the default.
 
 The declarations are the documentation: describe.py and the reference page read these texts. The tables that the operator names (backends,
-models, tiers, MCP servers) are declared in models.py. load.py reads the values."""
+models, tiers, MCP servers, destinations of alerts) are declared in models.py. load.py reads the values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings
+from hermes.config.models import AlertSettings, BackendSettings, McpSettings, ModelSettings, TierSettings
 from hermes.config.values import (
     Address,
     Choice,
@@ -20,6 +20,7 @@ from hermes.config.values import (
     LocalPath,
     MessagesPerMinute,
     NamedTables,
+    Percent,
     Port,
     Seconds,
     SecondsOrZero,
@@ -431,6 +432,40 @@ class LoopSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """What Hermes watches by itself each minute, and when that is an alert. The destinations are set in `[alerts]`."""
+
+    window_s: WholeSeconds = 3_600
+    """Seconds in which a destination gets one message about an alert, however often it is repeated. An alert that is not repeated for so
+    long has ended."""
+
+    keep_days: Count = 30
+    """Days that alerts are kept after they have ended."""
+
+    queue_age_s: Seconds = 60.0
+    """Seconds that the oldest waiting message may wait for a worker. Messages wait behind earlier ones of their conversation too, so a
+    conversation with a slow model can reach it."""
+
+    failed_percent: Percent = 10
+    """Turns of the last `failed_within_s`, in per cent, that may end without an answer."""
+
+    failed_within_s: WholeSeconds = 900
+    """Seconds that are looked at for `failed_percent`."""
+
+    failed_min: Count = 5
+    """Failed turns below which `failed_percent` is no alert: of three turns, one is already a third."""
+
+    dead_letters: Count = 20
+    """Answers that may be given up within an hour."""
+
+    disk_percent: Percent = 90
+    """How full the disk of the data folder may be, in per cent."""
+
+    spend_factor: Seconds = 6.0
+    """How many times as much as in the median hour of its last seven days an agent may cost in an hour."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """The log of Hermes. It never holds message text or secrets."""
 
@@ -483,11 +518,13 @@ class Settings:
     completions: CompletionsSettings = CompletionsSettings()
     api: ApiSettings = ApiSettings()
     loop: LoopSettings = LoopSettings()
+    watch: WatchSettings = WatchSettings()
     log: LogSettings = LogSettings()
     backends: NamedTables[BackendSettings] = field(default_factory=NamedTables)
     models: NamedTables[ModelSettings] = field(default_factory=NamedTables)
     tiers: NamedTables[TierSettings] = field(default_factory=NamedTables)
     mcp: NamedTables[McpSettings] = field(default_factory=NamedTables)
+    alerts: NamedTables[AlertSettings] = field(default_factory=NamedTables)
 
     @property
     def pack_names(self) -> tuple[str, ...]:

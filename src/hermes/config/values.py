@@ -164,6 +164,7 @@ Count = Annotated[int, Field(strict=True, ge=1, lt=INTEGER_LIMIT)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0, lt=INTEGER_LIMIT)]
 WholeSeconds = Count
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
+Percent = Annotated[int, Field(strict=True, ge=1, le=99)]
 MessagesPerMinute = Annotated[int, Field(strict=True, ge=1, le=99)]
 # Below the limit there is neither infinity nor NaN.
 Seconds = Annotated[float, Field(strict=True, gt=0, lt=INTEGER_LIMIT)]

@@ -221,6 +221,8 @@ class SendRound:
         sender.meter.show_breaker(where["platform"], where["account"], changed.wait_s)
         if changed.change is BreakerTransition.CLOSED:
             log.info("breaker_closed", **where)
+            sender.alerts.end("breaker_opened", **where)
+            sender.alerts.end("channel_unauthorized", **where)
             return
         resets_at = sender.clock.now() + timedelta(seconds=changed.wait_s)
         facts = {**where, "failures": changed.failures, "retries_in_s": round(changed.wait_s), "resets_at": resets_at.isoformat()}

@@ -10,6 +10,7 @@ agent_caps        how much each agent may spend in a day, and all of them togeth
 refused_calls     the rows of refused calls, few of them however many calls are refused
 fleet_views       a swap, a health check and the fleet's history as JSON
 gateway           the one way to a model
+model_health      whether any model can be asked
 
 For clients that send the whole chat with each request, as OpenAI's do:
 

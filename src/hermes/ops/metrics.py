@@ -213,3 +213,6 @@ class LogAlerts:
     def alert(self, event: str, **facts: object) -> None:
         self._metrics.alerts.labels(event).inc()
         log.warning(event, **{**facts, "alert": True})
+
+    def end(self, event: str, **facts: object) -> None:
+        log.info("alert_ended", **{**facts, "of": event})

@@ -52,6 +52,10 @@ class Alerts(Protocol):
         """Report a fact in the past tense with its numbers; no message text, no secrets."""
         ...
 
+    def end(self, event: str, **facts: object) -> None:
+        """Report that the condition of an earlier alert is over. The facts that tell its alerts apart must be the same."""
+        ...
+
 
 # --- jobs that outlive the process that deferred them
 

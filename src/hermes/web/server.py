@@ -249,7 +249,7 @@ def web_services_from(hermes: Hermes) -> WebServices:
         account_channels=hermes.account_channels,
         inbound=hermes.inbound,
         metrics=hermes.metrics,
-        probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
+        probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis, "models": hermes.model_health.probe},
         settings=hermes.settings.web,
         completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,

@@ -52,6 +52,7 @@ class House:
     """When each was made, and its body."""
     counted: list[tuple[str, str]] = field(default_factory=list)
     alerted: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    ended: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     shown: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,6 +84,9 @@ class House:
 
     def alert(self, event: str, **facts: object) -> None:
         self.alerted.append((event, facts))
+
+    def end(self, event: str, **facts: object) -> None:
+        self.ended.append((event, facts))
 
     @property
     def dispatch(self) -> ChannelSender:
@@ -298,6 +302,8 @@ async def test_the_probe_that_succeeds_closes_it_and_the_one_that_fails_goes_bac
     assert (await dispatch.send(parcel())).state is OutboxState.SENT
     assert (await dispatch.send(replace(parcel(), channel_id="1"))).state is OutboxState.SENT
     assert house.shown[-1] == 0.0
+    account = {"platform": "telegram", "account": "bali"}
+    assert house.ended == [("breaker_opened", account), ("channel_unauthorized", account)]
 
 
 async def test_ten_people_who_left_open_no_breaker() -> None:

@@ -108,7 +108,7 @@ class RedisGlobalSpend:
         self._unsaved = KillSwitchRecord(self._clock.now(), by, reason)
         self._record = self._record or self._unsaved
         self._changes += 1
-        log.warning("kill_switch_engaged", by=by, reason=reason)
+        self._alerts.alert("kill_switch_engaged", by=by, reason=reason)
         day = self._today()
         try:
             await self._counters.run("kill", global_keys(day)[:2], [KILL_SWITCH_MICRO_USD, self._kept_s(day)])
@@ -121,7 +121,8 @@ class RedisGlobalSpend:
             await self._records.release(tx, by)
         self._record = self._unsaved = None
         self._changes += 1
-        log.warning("kill_switch_released", by=by)
+        self._alerts.alert("kill_switch_released", by=by)
+        self._alerts.end("kill_switch_engaged")
         _, counter, state, *_ = global_keys(self._today())
         with translate_redis_errors():  # the lock too: a process that is rebuilding now may have read the record before
             await self._counters.run("delete_keys", [GENERATION_KEY, state, counter, f"{state}:rebuild"], [])

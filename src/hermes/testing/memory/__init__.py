@@ -3,6 +3,7 @@
 A transaction here does nothing; code whose data must survive a crash needs PostgreSQL. Each store has all methods of its port, and keeps
 the part of its contract that a turn relies on."""
 
+from hermes.testing.memory.alerts import MemoryAlertRecords
 from hermes.testing.memory.events import MemoryOperationsEvents
 from hermes.testing.memory.journal import MemoryJournal, MemoryTimelines
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
@@ -13,6 +14,7 @@ from hermes.testing.memory.users import MemoryCredits, MemoryUsers
 
 __all__ = [
     "FixedSouls",
+    "MemoryAlertRecords",
     "MemoryAlerts",
     "MemoryAnswerSignals",
     "MemoryBreakers",

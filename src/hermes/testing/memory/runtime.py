@@ -34,9 +34,13 @@ class MemoryAlerts:
     """The port Alerts: keeps them."""
 
     alerts: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    ended: list[tuple[str, dict[str, object]]] = field(default_factory=list)
 
     def alert(self, event: str, **facts: object) -> None:
         self.alerts.append((event, facts))
+
+    def end(self, event: str, **facts: object) -> None:
+        self.ended.append((event, facts))
 
 
 @dataclass(slots=True)

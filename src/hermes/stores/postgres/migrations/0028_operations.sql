@@ -147,17 +147,28 @@ create table alerts (
 );
 create unique index alerts_open on alerts (event, subject) where ended_at is null;
 create index alerts_by_time on alerts (last_at desc, id desc);
--- One row for each alert and destination; the process that claims it sends it.
+-- What goes to each destination: that it was raised, and where the operator wants it, that it ended. The process that claims a row sends it;
+-- `tries` grows with every claim, and an older claim settles nothing.
 create table alert_sends (
     alert_id    bigint not null references alerts on delete cascade,
     destination text not null,
-    tries       integer not null default 0,
+    stage       text not null default 'raised' check (stage in ('raised', 'ended')),
+    tries       bigint not null default 0,
     not_before  timestamptz not null default now(),
     sent_at     timestamptz,
+    messages    integer not null default 0,          -- that have arrived; an alert that goes on is sent again after a window
     failed      text,                                -- why the last try failed
-    primary key (alert_id, destination)
+    primary key (alert_id, destination, stage)
 );
-create index alert_sends_due on alert_sends (not_before) where sent_at is null;
+create index alert_sends_due on alert_sends (destination, not_before) where sent_at is null;
+-- The pace of each destination: how many messages were begun in this minute, and after a failure when the next one may be tried.
+create table alert_destinations (
+    destination text primary key,
+    minute_at   timestamptz not null default now(),
+    messages    integer not null default 0,
+    failures    integer not null default 0,
+    not_before  timestamptz not null default now()
+);
 create table alert_mutes (
     event   text not null,
     subject text not null default '',                -- '': every subject of the event

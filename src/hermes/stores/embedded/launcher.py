@@ -8,6 +8,7 @@ process starts or stops servers, or takes or returns a lease."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -92,6 +93,7 @@ def start(home: Path, user: ServerUser | None = None) -> ServerLease:
     made = make_home(home)
     with hold_start_lock(made):
         refuse_other_machines(made)
+        refuse_moved(made)
         try:
             lease = take_lease(made)
             try:
@@ -130,6 +132,18 @@ def status(home: Path) -> ServerStatus:
         return ALL_STOPPED
     with hold_start_lock(found):
         return read_status(found)
+
+
+def refuse_moved(home: Home) -> None:
+    """Raise HomeUnusable if the data was moved to servers: messages that came here now would be missing there."""
+    try:
+        note = json.loads(home.moved_note.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    raise HomeUnusable(
+        f"the data of {home.path} was moved to {note['to']} on {note['at']}; set HERMES_DATABASE_URL and HERMES_REDIS_URL, or delete "
+        f"{home.moved_note} to go on with the old data"
+    )
 
 
 def read_status(home: Home) -> ServerStatus:

@@ -31,6 +31,7 @@ from hermes.stores.postgres.database_image import (
     Progress,
     connect_for_copy,
     load_image,
+    missing_migrations,
     open_empty_database,
     open_snapshot,
     report_nothing,
@@ -43,7 +44,7 @@ from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
 log = structlog.get_logger()
 
-REDIS_PATTERNS = ("hermes:*", "agnt:*")
+REDIS_PATTERNS = ("hermes:*", "agnt:*", "soul:*")
 """The keys of Hermes in Redis. Hermes makes all of them again from the database."""
 SCAN_COUNT = 1_000
 
@@ -111,12 +112,13 @@ async def restore_backup(settings: Settings, file: Path, options: RestoreOptions
     ledger = ledger_in(home_of(settings))
     with refuse_copy(), open_backup(file) as backup:
         await backup.check(progress)
-        keyring = keyring_for(settings, backup.facts)
+        folders, keyring = folders_for(settings, backup.facts), keyring_for(settings, backup.facts)
+        missing_migrations(backup.facts, folders)  # refuses a newer backup before anything is started
         restored = Restored(backup.facts)
         erasures = read_ledgers([ledger.file, *options.ledgers])
         async with open_target(settings, options, erasures, restored) as (url, redis_url):
             async with open_empty_database(url, connect_timeout_s=settings.database.connect_timeout_s) as connection:
-                restored.report = await load_image(connection, backup, folders_for(settings, backup.facts), progress)
+                restored.report = await load_image(connection, backup, folders, progress)
                 await release_work(connection)
                 if not options.resumes:
                     restored.held = await hold_back(connection, backup.facts)

@@ -187,9 +187,8 @@ async def load_image(
     """Make the empty database of `connection` one with the content of the image and this version's schema. The caller's transaction holds
     all of it. Raises SchemaRefused if the image is of a newer Hermes, and CopyDiffers."""
     facts, report = image.facts, CopyReport()
-    known = own_migrations(packs)
-    newer = migrations_to_run(known, dict(facts.migrations))  # raises for a newer database
-    await run_first_migrations(connection, [migration for migration in known if migration not in newer])
+    newer = missing_migrations(facts, packs)
+    await run_first_migrations(connection, [migration for migration in own_migrations(packs) if migration not in newer])
     tables = match_tables(await list_tables(connection), facts.tables, report)
     await set_triggers(connection, tables, are_on=False)
     await clear_tables(connection, tables)
@@ -205,6 +204,11 @@ async def load_image(
         await run_migration(connection, migration)
     await connection.execute("analyze")  # the first queries would otherwise be planned for empty tables
     return report
+
+
+def missing_migrations(facts: ImageFacts, packs: Sequence[MigrationFolder]) -> list[Migration]:
+    """The migrations of this version that the source had not run. Raises SchemaRefused if the source is of a newer version."""
+    return migrations_to_run(own_migrations(packs), dict(facts.migrations))
 
 
 async def run_first_migrations(connection: Connection, migrations: Sequence[Migration]) -> None:

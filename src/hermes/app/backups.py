@@ -209,9 +209,8 @@ async def forget_redis(url: str, settings: Settings, restored: Restored) -> None
     try:
         await delete_redis_keys(url, settings)
     except RedisError as error:
-        restored.warnings.append(
-            f"Redis cannot be reached ({type(error).__name__}): before you start Hermes, delete its keys {REDIS_PATTERNS}"
-        )
+        keys = " ".join(REDIS_PATTERNS)
+        restored.warnings.append(f"Redis cannot be reached ({type(error).__name__}): delete its keys {keys} before you start Hermes")
 
 
 async def delete_redis_keys(url: str, settings: Settings) -> int:

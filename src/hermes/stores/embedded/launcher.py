@@ -32,7 +32,16 @@ from hermes.stores.embedded.home import (
 )
 from hermes.stores.embedded.process import wait_until
 from hermes.stores.embedded.programs import Binaries, ServerUser, choose_server_user, find_binaries
-from hermes.stores.embedded.servers import postgres_pid, start_postgres, start_valkey, stop_postgres, stop_valkey, valkey_pid
+from hermes.stores.embedded.servers import (
+    clear_scratch,
+    finish_swap,
+    postgres_pid,
+    start_postgres,
+    start_valkey,
+    stop_postgres,
+    stop_valkey,
+    valkey_pid,
+)
 
 if sys.platform != "win32":  # find_binaries refuses Windows with a clear message; an ImportError here would come before it
     import fcntl
@@ -151,6 +160,8 @@ def read_status(home: Home) -> ServerStatus:
 
 
 def start_both(home: Home, binaries: Binaries, user: ServerUser) -> None:
+    finish_swap(home)  # what a killed restore or upgrade left, before a server opens its files
+    clear_scratch(home)
     make_sockets(home)
     valkey_ready = start_valkey(home, binaries, user)
     start_postgres(home, binaries, user)

@@ -64,7 +64,6 @@ def start_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int:
     """Adopt the server that runs on this folder, or start one; return its pid when it accepts connections. Raises ServerFailed."""
     if pid := adopt_postgres(home):
         return pid
-    finish_swap(home)
     if not home.postgres.exists():
         make_cluster(home, binaries, user)
     refuse_other_major(home, binaries)

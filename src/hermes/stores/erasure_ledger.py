@@ -61,7 +61,8 @@ class ErasureLedger:
         if not lines:
             return 0
         with os.fdopen(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab") as ledger:
-            fcntl.flock(ledger.fileno(), fcntl.LOCK_EX)  # released with the file
+            if sys.platform != "win32":  # without a lock, a line may be there twice
+                fcntl.flock(ledger.fileno(), fcntl.LOCK_EX)  # released with the file
             there = set(self._tail())
             fresh = [line for line in lines if line not in there]
             ledger.write("".join(f"{line}\n" for line in fresh).encode())

@@ -36,6 +36,8 @@ LONG = {
     "test_credits.py",
     "test_batch.py",
     "test_embedded.py",
+    "test_rolling_restart.py",
+    "test_moving.py",
 }
 """Files with tests that take half a minute each."""
 

@@ -43,6 +43,7 @@ STAYS: Mapping[str, str] = {
     "conversations": "the frame of what was said; the channel's name is gone",
     "credit_balances": "money",
     "credit_entries": "money: the ledger is append-only",
+    "erasures": "that the user was erased, so that a restored backup erases them again: ids and times",
     "inbox": "sealed, and the key is gone; the turn's number keeps the ledger and the journal whole",
     "interactions": "numbers without text",
     "outbox": "sealed, and the key is gone; the address is gone",
@@ -79,6 +80,8 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
         [old] = await memories.change(tx, who, [FactChange(fact=NewFact(text="vegetarian", key="diet", origin=FactOrigin.SAID))], now=NOW)
         newer = NewFact(text="vegan", key="diet", origin=FactOrigin.SAID)
         await memories.change(tx, who, [FactChange(fact=newer, supersedes=(old.id,))], now=NOW)
+        [mistake] = await memories.change(tx, who, [FactChange(fact=NewFact(text="likes boats", origin=FactOrigin.SAID))], now=NOW)
+        assert await memories.delete(tx, who, mistake.id)
         await memories.mark_forgotten(tx, who, claim.turn_id, [("allergies", ("peanut",))])
         dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
         await PostgresDreams(keyring).add(tx, who, DreamDepth.DEEP, date(2026, 11, 9), dreams, now=NOW)
@@ -131,7 +134,8 @@ async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_
         await PostgresUsers(keyring, PACK.user_tables).forget(tx, alice)
     after = await rows_of(database, alice)
     assert sorted(table for table, count in after.items() if count) == sorted(STAYS)
-    assert {table: count for table, count in after.items() if count} == {table: before[table] for table in STAYS}
+    kept = {table: before[table] for table in STAYS} | {"erasures": before["erasures"] + 1}
+    assert {table: count for table, count in after.items() if count} == kept, "the erasure is noted once"
     assert await rows_of(database, ben) == before, "and nobody else's"
     async with database.begin() as tx:
         assert await (await connection_of(tx).execute("select count(*) from dreams")).fetchone() == (1,)
@@ -250,5 +254,6 @@ async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_tha
         assert [fact.text for fact in await memories.all(tx, alice)] == ["vegetarian", "vegan"], "nobody knows where those come from"
         assert await (await connection_of(tx).execute("select count(*) from dreams where user_id = %s", [alice])).fetchone() == (0,)
     after = {table: count for table, count in (await rows_of(database, alice)).items() if count}
-    assert after == {**{table: before[table] for table in LEFT}, "user_channels": 1, "user_memory": 2}
+    noted = before["erasures"] + 2  # each time that they leave
+    assert after == {**{table: before[table] for table in LEFT}, "erasures": noted, "user_channels": 1, "user_memory": 2}
     assert await rows_of(database, ben) == bens

@@ -13,9 +13,10 @@ from hermes.backends.scripted.script import Script
 from hermes.config import Environment, Settings
 from hermes.packs import Pack, PackNotFound, PackServices, find_pack
 from hermes.ports.errors import StartRefused, StoreUnavailable
+from hermes.ports.runtime import Transactions
 from hermes.router.proactive import TakeDue
 from hermes.soul.prompt_layers import DEFAULT_ROLE
-from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.migrate import MigrationFolder, existing_tables, packs_in_database
 from hermes.stores.postgres.users import UserTable
 from hermes.tools.gate import Gate
@@ -47,7 +48,7 @@ def migration_folders(packs: Sequence[Pack]) -> list[MigrationFolder]:
     return [MigrationFolder(pack.name, pack.migrations) for pack in packs if pack.migrations is not None]
 
 
-async def read_user_tables(settings: Settings, database: Database) -> list[UserTable]:
+async def read_user_tables(settings: Settings, database: Transactions) -> list[UserTable]:
     """Return the tables with rows of users: of the packs that are on, and of those that were on earlier.
 
     A pack that is off may be a newer version than the one that was on: its migrations wait, and tables that they make are not there yet."""

@@ -20,7 +20,9 @@ from redis.asyncio import Redis
 from hermes.app.adapters import Adapters, open_adapters
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
+from hermes.app.erasures import update_ledger
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
+from hermes.app.home import home_of
 from hermes.app.packs import OpenPacks, wants_samples
 from hermes.app.router import (
     AnswerServices,
@@ -173,7 +175,7 @@ class Hermes:
 
 class Housekeeping:
     """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due, voids credit reserves and
-    drops idempotency keys that have expired, and tidies receipts."""
+    drops idempotency keys that have expired, tidies receipts, and writes down what was erased."""
 
     def __init__(self, hermes: Hermes, scheduler: ChoreScheduler | None = None) -> None:
         self._hermes, self._scheduler = hermes, scheduler
@@ -193,6 +195,7 @@ class Housekeeping:
             await adapters.credits.expire(tx, settings.credits.reserve_ttl_s)
             await adapters.idempotency_keys.clean(tx)
         await hermes.receipts.tidy()
+        await update_ledger(hermes.database, home_of(settings))
 
 
 def no_adjustment(adapters: Adapters) -> Adapters:

@@ -111,6 +111,17 @@ COMMAND_MODULES = (
     CommandModule("hermes.cli.alerts", "serve", {"alerts": "Alerts to the operator: test, list, events, mute, unmute, mutes, end."}),
     CommandModule("hermes.cli.platforms", "serve", {"platforms": "Fake platforms to try Hermes with: fake."}),
     CommandModule(
+        "hermes.cli.copies",
+        "serve",
+        {
+            "backup": "Write the whole database to one file, as it is at this moment. Hermes may run and answer meanwhile.",
+            "restore": "Restore a backup into an empty database: the hashes first, then all of it or nothing. Stop Hermes before.",
+            "move": "Move from the embedded stores to servers: copy the database, compare every row, and mark the old home as moved. "
+            "Stop Hermes before.",
+            "upgrade": "Bring the embedded PostgreSQL to the major version that this Hermes has. Stop Hermes before; the old data is kept.",
+        },
+    ),
+    CommandModule(
         "hermes.cli.dead_letters",
         "serve",
         {"dead-letters": "Messages that could not be delivered: list, show, requeue, drop."},

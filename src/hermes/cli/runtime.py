@@ -20,7 +20,7 @@ from hermes.cli.commands import LazyParts, lazy_parts
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
-from hermes.ports.errors import NotFound, PortError, StartRefused
+from hermes.ports.errors import CopyRefused, NotFound, PortError, StartRefused
 from hermes.ports.runtime import Transaction
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main)
-    except (NotFound, StartRefused) as error:  # a retry would not help
+    except (NotFound, StartRefused, CopyRefused) as error:  # a retry would not help
         fail(str(error))
     except (PortError, OSError) as error:
         complain(str(error))

@@ -11,6 +11,7 @@ PortError
 ├── UserErased            the user's key was discarded; data sealed with it cannot be read
 ├── NotFound              there is no such row
 ├── DataDamaged           the stored bytes are not the bytes that were sealed
+├── CopyRefused           the database, or the backup, cannot be copied so; nothing was changed
 └── StartRefused          the settings, or what they name, are wrong: Hermes does not start"""
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class NotFound(PortError):
 
 class DataDamaged(PortError):
     """A stored value is not the value that was sealed; none of it is used."""
+
+
+class CopyRefused(PortError):
+    """The database cannot be copied so; nothing was changed."""
 
 
 class StartRefused(PortError):

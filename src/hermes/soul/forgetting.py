@@ -116,7 +116,7 @@ class MemoryEraser:
         if matches or was_said:
             log.info("memory_forgotten", user_id=str(user_id), facts=len(matches), sessions=len(ended))
             await self.souls.invalidate(user_id)
-            await self.eraser.histories.drop(ended)
+            await self.eraser.drop_copies(ended)
         return ErasedFacts(list(dict.fromkeys(map(describe_match, live))), was_said)
 
     async def _without_done(

@@ -102,7 +102,7 @@ async def _drop_cached_copies(user_id: UUID, ended: Sequence[UUID], souls: Souls
     """Drop the cached soul and the hot histories, which may still hold what was erased. Call it after the commit."""
     await souls.invalidate(user_id)
     if eraser:
-        await eraser.histories.drop(ended)
+        await eraser.drop_copies(ended)
 
 
 MAX_TRIES = 3
@@ -280,7 +280,8 @@ class ConversationEraser:
 
     sessions: Sessions
     graphs: Graphs
-    histories: Histories
+    histories: Histories | None
+    """None: there are no hot copies, as in a database that is being restored."""
 
     async def erase(self, user_id: UUID, transactions: Transactions, *, account: str | None = None) -> None:
         """End the sessions that a user wrote in, and erase their words from the graphs that outlive their key.
@@ -292,7 +293,12 @@ class ConversationEraser:
             found = await self.sessions.user_nodes(tx, user_id, account=account)
         for nodes in found:
             await self._erase_in(nodes, user_id, transactions)
-        await self.histories.drop([*ended, *(nodes.session_id for nodes in found)])
+        await self.drop_copies([*ended, *(nodes.session_id for nodes in found)])
+
+    async def drop_copies(self, session_ids: Sequence[UUID]) -> None:
+        """Drop the hot copies of sessions. Call it after the commit. Never raises."""
+        if self.histories is not None:
+            await self.histories.drop(session_ids)
 
     async def refuse_unerased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         """Raise ErasureIncomplete if something is left to erase."""

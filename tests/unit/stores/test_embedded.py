@@ -375,12 +375,23 @@ def test_half_made_database_files_are_made_anew(home: Path) -> None:
 def test_a_start_that_fails_says_why_and_leaves_nothing_running(home: Path) -> None:
     with embedded.run_servers(home):
         pass
-    (home / "stores" / "postgres" / "PG_VERSION").write_text("12\n", encoding="utf-8")
-    with pytest.raises(
-        ServerFailed, match=r"PostgreSQL did not start: .*incompatible.* by PostgreSQL version 12.*; its log is /"
-    ) as failed:
+    (home / "stores" / "postgres" / "postgresql.conf").write_text("no_such_setting = 1\n", encoding="utf-8")
+    with pytest.raises(ServerFailed, match=r"PostgreSQL did not start: .*configuration.*; its log is /") as failed:
         embedded.start(home)
     assert is_one_line(failed.value)
+    assert embedded.status(home) == ALL_STOPPED
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [("12", "run `hermes upgrade`, which keeps the old data"), ("99", "use a newer version of Hermes")]
+)
+def test_files_of_another_major_version_are_refused_with_what_to_do(home: Path, version: str, advice: str) -> None:
+    with embedded.run_servers(home):
+        pass
+    (home / "stores" / "postgres" / "PG_VERSION").write_text(f"{version}\n", encoding="utf-8")
+    with pytest.raises(HomeUnusable, match=f"was made by PostgreSQL {version}, and this Hermes brings 18: {advice}") as refused:
+        embedded.start(home)
+    assert is_one_line(refused.value)
     assert embedded.status(home) == ALL_STOPPED
 
 

@@ -8,16 +8,26 @@ Processes of the same home share the servers; the last process to leave stops th
 
 from hermes.stores.embedded.home import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed, StoreUrls
 from hermes.stores.embedded.launcher import ServerLease, ServerStatus, run_servers, start, status, stop
+from hermes.stores.embedded.programs import POSTGRES_MAJOR
+from hermes.stores.embedded.rebuild import Rebuild, UnusedDatabase, data_major, discard_kept, hold_unused, kept_databases, rebuild_database
 
 __all__ = [
+    "POSTGRES_MAJOR",
     "EmbeddedError",
     "HomeInUse",
     "HomeUnusable",
     "PlatformUnsupported",
+    "Rebuild",
     "ServerFailed",
     "ServerLease",
     "ServerStatus",
     "StoreUrls",
+    "UnusedDatabase",
+    "data_major",
+    "discard_kept",
+    "hold_unused",
+    "kept_databases",
+    "rebuild_database",
     "run_servers",
     "start",
     "status",

@@ -106,6 +106,16 @@ class Home:
         return self.stores / "lock"
 
     @property
+    def swap_note(self) -> Path:
+        """Names the new database that takes the place of `postgres`, while that is not complete."""
+        return self.stores / "swap.json"
+
+    @property
+    def moved_note(self) -> Path:
+        """Says where the data lives now, after it was moved to servers."""
+        return self.stores / "moved.json"
+
+    @property
     def postgres_socket(self) -> Path:
         return self.sockets / POSTGRES_SOCKET
 

@@ -8,6 +8,7 @@ process starts or stops servers, or takes or returns a lease."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -31,7 +32,16 @@ from hermes.stores.embedded.home import (
 )
 from hermes.stores.embedded.process import wait_until
 from hermes.stores.embedded.programs import Binaries, ServerUser, choose_server_user, find_binaries
-from hermes.stores.embedded.servers import postgres_pid, start_postgres, start_valkey, stop_postgres, stop_valkey, valkey_pid
+from hermes.stores.embedded.servers import (
+    clear_scratch,
+    finish_swap,
+    postgres_pid,
+    start_postgres,
+    start_valkey,
+    stop_postgres,
+    stop_valkey,
+    valkey_pid,
+)
 
 if sys.platform != "win32":  # find_binaries refuses Windows with a clear message; an ImportError here would come before it
     import fcntl
@@ -92,6 +102,7 @@ def start(home: Path, user: ServerUser | None = None) -> ServerLease:
     made = make_home(home)
     with hold_start_lock(made):
         refuse_other_machines(made)
+        refuse_moved(made)
         try:
             lease = take_lease(made)
             try:
@@ -132,11 +143,25 @@ def status(home: Path) -> ServerStatus:
         return read_status(found)
 
 
+def refuse_moved(home: Home) -> None:
+    """Raise HomeUnusable if the data was moved to servers: messages that came here now would be missing there."""
+    try:
+        note = json.loads(home.moved_note.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    raise HomeUnusable(
+        f"the data of {home.path} was moved to {note['to']} on {note['at']}; set HERMES_DATABASE_URL and HERMES_REDIS_URL, or delete "
+        f"{home.moved_note} to go on with the old data"
+    )
+
+
 def read_status(home: Home) -> ServerStatus:
     return ServerStatus(postgres_pid(home), valkey_pid(home), tuple(holder.pid for holder in holders(home)))
 
 
 def start_both(home: Home, binaries: Binaries, user: ServerUser) -> None:
+    finish_swap(home)  # what a killed restore or upgrade left, before a server opens its files
+    clear_scratch(home)
     make_sockets(home)
     valkey_ready = start_valkey(home, binaries, user)
     start_postgres(home, binaries, user)

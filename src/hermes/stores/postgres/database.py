@@ -57,6 +57,24 @@ class Database:
                 await connection.execute("select 1")
 
 
+@dataclass(frozen=True, slots=True)
+class NestedTransactions:
+    """The port Transactions within one transaction that is open already: what is begun here is kept only if that one commits."""
+
+    connection: Connection
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        with translate_errors():
+            async with self.connection.transaction():
+                yield self.connection
+
+    @asynccontextmanager
+    async def once(self) -> AsyncIterator[Transaction]:
+        with translate_errors():
+            yield self.connection
+
+
 @asynccontextmanager
 async def open_database(
     url: str, *, pool_min: int = 2, pool_max: int = 8, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0

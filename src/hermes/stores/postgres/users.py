@@ -33,10 +33,12 @@ FORGET_QUERIES = (
     "forget_memory",
     "forget_errands",
     "forget_chats",
+    "note_erasure",
     "forget",
     "forget_referrals",
 )
 LEAVE_QUERIES = (
+    "note_erasure",
     "leave_channels",
     "leave_facts",
     "leave_errands",

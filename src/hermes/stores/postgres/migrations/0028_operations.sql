@@ -176,3 +176,27 @@ create table alert_mutes (
     by      text not null,
     primary key (event, subject)
 );
+
+-- --- erasures, so that a restored backup can be brought to the same state. Ids and times only. Hermes also copies them to a file beside the
+-- master key: a backup cannot know what was erased after it.
+
+create table erasures (
+    number     bigint generated always as identity primary key,
+    user_id    uuid not null,
+    account_id text,                                 -- null: in all accounts
+    fact_id    uuid,                                 -- null: everything, not one fact
+    at         timestamptz not null default clock_timestamp()
+);
+create index erasures_by_time on erasures (at);
+insert into erasures (user_id, at) select id, deleted_at from users where deleted_at is not null;
+
+-- Where the content of this database came from: a backup, or another server.
+create table database_copies (
+    id        bigint generated always as identity primary key,
+    kind      text not null check (kind in ('restored', 'moved', 'upgraded')),
+    source    text not null,                         -- the database that was copied, named by the moment of its first migration
+    digest    text not null,                         -- over the content of all tables
+    taken_at  timestamptz not null,                  -- the moment that the copy shows
+    copied_at timestamptz not null default clock_timestamp(),
+    facts     jsonb not null default '{}'
+);

@@ -53,8 +53,10 @@ returning id
 update user_memory set superseded_by = %(id)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_by is null
 
 -- name: delete
-with dependent as (delete from dreams where user_id = %(user_id)s and evidence @> array[%(id)s::uuid])
-delete from user_memory where user_id = %(user_id)s and id = %(id)s returning id
+with dependent as (delete from dreams where user_id = %(user_id)s and evidence @> array[%(id)s::uuid]),
+    gone as (delete from user_memory where user_id = %(user_id)s and id = %(id)s returning id),
+    noted as (insert into erasures (user_id, fact_id) select %(user_id)s, id from gone)
+select id from gone
 
 -- name: learnt_in
 select user_memory.id from user_memory join inbox on inbox.turn_id = source_turn
@@ -62,7 +64,8 @@ where user_memory.user_id = %(user_id)s and inbox.account_id = %(account)s
 
 -- name: erase
 with nights as (delete from dream_nights where user_id = %(user_id)s),
-    facts as (delete from user_memory where user_id = %(user_id)s returning id)
+    facts as (delete from user_memory where user_id = %(user_id)s returning id),
+    noted as (insert into erasures (user_id, fact_id) select %(user_id)s, id from facts)
 select count(*) from facts
 
 -- name: delete_old_marks

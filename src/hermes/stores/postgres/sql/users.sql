@@ -119,6 +119,10 @@ where id in (
     where user_id = %(user_id)s and state = 'waiting' and (%(account)s::text is null or account_id = %(account)s)
 )
 
+-- name: note_erasure
+-- In the transaction that erases. A user who was erased before is not noted again.
+insert into erasures (user_id, account_id) select id, %(account)s from users where id = %(user_id)s and state <> 'deleted'
+
 -- name: forget
 update users
 set state = 'deleted', deleted_at = now(), trains = false, language = null, referral_code = 'deleted/' || id, referred_by = null

@@ -1,0 +1,32 @@
+-- The shape of a database, for copies of it. Only the schema that Hermes works in, and nothing that belongs to an extension.
+
+-- name: columns
+select class.relname, attribute.attname, format_type(attribute.atttypid, attribute.atttypmod)
+from pg_class as class join pg_attribute as attribute on attribute.attrelid = class.oid
+where class.relnamespace = current_schema()::regnamespace and class.relkind in ('r', 'p') and class.relname <> 'schema_migrations'
+    and attribute.attnum > 0 and not attribute.attisdropped and attribute.attgenerated = ''
+    and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = class.oid and deptype = 'e')
+order by class.relname, attribute.attnum
+
+-- name: references
+select source.relname, target.relname
+from pg_constraint join pg_class as source on source.oid = conrelid join pg_class as target on target.oid = confrelid
+where contype = 'f' and conrelid <> confrelid and source.relnamespace = current_schema()::regnamespace
+order by 1, 2
+
+-- name: sequences
+select relname from pg_class as class
+where relnamespace = current_schema()::regnamespace and relkind = 'S'
+    and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = class.oid and deptype = 'e')
+order by 1
+
+-- name: identity
+-- Names a database among all databases: the moment of its first migration, to the microsecond. A copy has a moment of its own.
+select coalesce(to_char(min(applied_at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '') from schema_migrations
+
+-- name: is_empty
+select not exists (
+    select from pg_class as class
+    where relnamespace = current_schema()::regnamespace and relkind in ('r', 'p', 'v', 'm')
+        and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = class.oid and deptype = 'e')
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes.app.adapters import Adapters
 from hermes.app.gateway import ModelServices, SystemClock
@@ -94,8 +94,8 @@ def chores_from(
     )
     dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
     return default_chores(
-        remind=proactive.remind,
-        dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
-        dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
-        re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
+        remind=lambda run: replace(proactive, transactions=run.transactions).remind(run.now),
+        dream_lightly=lambda run: dream_job.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now),
+        dream_deeply=lambda run: dream_job.under(run.transactions).dream(DreamDepth.DEEP, now=run.now),
+        re_embed=lambda run: re_embed(run.transactions, adapters.memories, adapters.embeddings),
     )

@@ -140,6 +140,14 @@ async def test_a_chore_that_was_done_is_taken_again_on_demand_and_then_counts_as
     assert await house.take(7) == ChoreLease("dreams", 7, 3), "its process died, so another one does it"
 
 
+async def test_a_chore_that_pauses_after_a_failure_is_taken_on_demand_and_one_that_runs_is_not(house: House) -> None:
+    async with house.begin() as tx:
+        await house.rota.give_back(tx, await house.taken(7), pause_s=30, failed="ValueError")
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60) is None
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60, even_if_done=True) == ChoreLease("dreams", 7, 2)
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60, even_if_done=True) is None
+
+
 async def test_what_is_known_of_a_chore_is_its_holder_its_last_end_and_its_last_failure(house: House) -> None:
     holder = uuid4()
     async with house.begin() as tx:

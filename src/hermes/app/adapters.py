@@ -20,6 +20,7 @@ from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
 from hermes.ports.outbox import Breakers
+from hermes.ports.processes import Processes
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
@@ -34,6 +35,7 @@ from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresIntera
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
@@ -77,6 +79,7 @@ class Adapters:
     bases: SoulCache
     embeddings: Embeddings
     rota: Chores
+    processes: Processes
     breakers: Breakers
     channel_accounts: PostgresChannelAccounts
     web: MediaFetcher
@@ -124,6 +127,7 @@ async def open_adapters(
         bases=RedisSoulCache(client, database, keyring),
         embeddings=embeddings_from(settings, http),
         rota=PostgresChores(),
+        processes=PostgresProcesses(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
         web=web,

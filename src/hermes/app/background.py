@@ -10,7 +10,7 @@ from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory, can_read
 from hermes.config import Settings
 from hermes.ports.memories import DreamDepth
-from hermes.ports.runtime import JobQueue, Transactions
+from hermes.ports.runtime import JobQueue
 from hermes.router.chores import Chore, default_chores
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
@@ -27,6 +27,7 @@ class BackgroundJobs:
     learn_job: LearnJob
     proactive: ProactiveMessenger
     chores: tuple[Chore, ...]
+    dream_job: DreamJob
 
 
 def background_jobs_from(
@@ -72,18 +73,6 @@ def background_jobs_from(
         languages=services.languages,
         scan=scan,
     )
-    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model)
-    return BackgroundJobs(learn_job, proactive, chores)
-
-
-def chores_from(
-    adapters: Adapters,
-    transactions: Transactions,
-    proactive: ProactiveMessenger,
-    *,
-    user_memory: UserMemory,
-    memory_model: MemoryModel | None,
-) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
         memories=adapters.memories,
@@ -93,6 +82,11 @@ def chores_from(
         fails_with=NO_ANSWER_ERRORS,
     )
     dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
+    return BackgroundJobs(learn_job, proactive, chores_from(adapters, proactive, dream_job), dream_job)
+
+
+def chores_from(adapters: Adapters, proactive: ProactiveMessenger, dream_job: DreamJob) -> tuple[Chore, ...]:
+    """Return the chores. Everything that one of them writes goes through the transactions of its run, which check its lease."""
     return default_chores(
         remind=lambda run: replace(proactive, transactions=run.transactions).remind(run.now),
         dream_lightly=lambda run: dream_job.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now),

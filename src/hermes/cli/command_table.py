@@ -79,7 +79,16 @@ COMMAND_MODULES = (
     ),
     CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
-    CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents and their adapters: list, swap, events, add."}),
+    CommandModule(
+        "hermes.cli.health", "cli", {"health": "Exit with 0 if a process of Hermes on this machine is well, with 1 if not: a probe."}
+    ),
+    CommandModule(
+        "hermes.cli.fleet",
+        "serve",
+        {"fleet": "Agents and their adapters, and the processes of Hermes: list, swap, events, add, processes, leader."},
+    ),
+    CommandModule("hermes.cli.chores", "serve", {"chores": "Work by the clock, such as dreams and reminders: list, run."}),
+    CommandModule("hermes.cli.dream", "serve", {"dream": "Conclude from what is known about a user: now."}),
     CommandModule(
         "hermes.cli.users",
         "serve",

@@ -145,8 +145,8 @@ class Chores(Protocol):
         """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it. Does not wait
         for a transaction of the process that is doing it.
 
-        `even_if_done` takes it although it was done in this slot: then it counts as not done until its end, and if the process dies,
-        another one does it."""
+        `even_if_done` takes it although it was done in this slot, or pauses after a failure: then it counts as not done until its end, and
+        if the process dies, another one does it."""
         ...
 
     async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:

@@ -52,6 +52,8 @@ class Chore:
     do: ChoreAction
     begins_s: float = 0.0
     """When slot 0 begins: seconds after 1970-01-01, 00:00 UTC."""
+    counts: str = ""
+    """What the number counts that its action returns, in the singular: `user`. Empty: it returns none."""
 
     def slot(self, now: datetime) -> int:
         """The number of the slot that a time lies in."""
@@ -67,10 +69,10 @@ def default_chores(
 ) -> tuple[Chore, ...]:
     """The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
     return (
-        Chore(name="reminders", every_s=remind_every_s, do=remind),
-        Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S),
-        Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S),
-        Chore(name="re_embedding", every_s=HOUR_S, do=re_embed),
+        Chore(name="reminders", every_s=remind_every_s, do=remind, counts="message"),
+        Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S, counts="user"),
+        Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S, counts="user"),
+        Chore(name="re_embedding", every_s=HOUR_S, do=re_embed, counts="fact"),
     )
 
 

@@ -24,7 +24,7 @@ from procrastinate.worker import Worker
 
 from hermes.ports.errors import ClaimLost, StoreUnavailable
 from hermes.ports.runtime import JobHandlers, Transaction
-from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of, execute, fetch_rows, fetch_values
+from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
@@ -100,6 +100,11 @@ class PostgresJobQueue:
     async def waiting(self, tx: Transaction) -> dict[str, int]:
         """The number of waiting jobs by queue."""
         return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await fetch_rows(tx, QueueLength, SQL["waiting"]))}
+
+    async def oldest_turn_s(self, tx: Transaction) -> float | None:
+        """How many seconds the oldest turn has waited that a worker could begin now; None if none waits."""
+        waited_s: float | None = await fetch_value(tx, SQL["oldest_turn"])
+        return waited_s
 
     async def run(self, handlers: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Run jobs until cancelled; then take no new job, and give the running jobs `drain_s` to end.

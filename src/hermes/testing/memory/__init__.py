@@ -4,6 +4,7 @@ A transaction here does nothing; code whose data must survive a crash needs Post
 the part of its contract that a turn relies on."""
 
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
+from hermes.testing.memory.processes import MemoryProcesses
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
 from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemoryJournal, MemorySessions
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryJobQueue",
     "MemoryJournal",
     "MemoryOutbox",
+    "MemoryProcesses",
     "MemorySessions",
     "MemoryTransactions",
     "MemoryTurnMeter",

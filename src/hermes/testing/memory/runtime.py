@@ -102,7 +102,8 @@ class MemoryChores:
         self, _: Transaction, chore: str, slot: int, *, lease_s: float, holder: UUID | None = None, even_if_done: bool = False
     ) -> ChoreLease | None:
         row = self.rows.setdefault(chore, ChoreRow(held_until=self.clock()))
-        if (row.done_slot >= slot and not even_if_done) or row.held_until > self.clock():
+        is_held = row.held_until > self.clock() and not (even_if_done and row.is_ended)
+        if (row.done_slot >= slot and not even_if_done) or is_held:
             return None
         row.epoch, row.held_until, row.done_slot = row.epoch + 1, self.clock() + lease_s, min(row.done_slot, slot - 1)
         row.holder, row.taken_at, row.is_ended = holder, self.clock(), False

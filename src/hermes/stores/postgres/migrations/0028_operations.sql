@@ -60,7 +60,7 @@ create table tool_hours (
 
 create table processes (
     id            uuid primary key,
-    role          text not null check (role in ('serve', 'worker')),
+    role          text not null check (role in ('serve', 'worker', 'command')),
     host          text not null,
     pid           integer not null,
     version       text not null,

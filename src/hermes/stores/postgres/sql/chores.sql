@@ -5,7 +5,8 @@
 -- every other process waiting, and with it all other work that a sweep does.
 with free as (
     select name from chores
-    where name = %(name)s and (done_slot < %(slot)s or %(even_if_done)s) and held_until <= clock_timestamp()
+    where name = %(name)s and (done_slot < %(slot)s or %(even_if_done)s)
+        and (held_until <= clock_timestamp() or %(even_if_done)s and ended_at is not null)
     for no key update skip locked
 ), taken as (
     update chores set epoch = epoch + 1, held_until = clock_timestamp() + make_interval(secs => %(lease_s)s), holder = %(holder)s,

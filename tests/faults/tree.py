@@ -19,7 +19,7 @@ from hermes.stores.embedded import StoreUrls
 from hermes.stores.embedded.home import home_at
 from tests.faults.house import QUICK, Nursery, open_house
 
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 
 
 @dataclass(slots=True)

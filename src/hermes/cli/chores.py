@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -19,10 +19,11 @@ from hermes.cli.fleet_processes import chore_json, holder_name, iso_time, show_t
 from hermes.cli.options import Config, Json
 from hermes.cli.output import CANNOT_RUN, complain, count_phrase, print_json, print_result, print_table
 from hermes.cli.runtime import run, with_hermes
-from hermes.ports.errors import LeaseLost
+from hermes.ports.errors import LeaseLost, NotFound
 from hermes.ports.processes import ProcessRecord, ProcessRole
 from hermes.ports.runtime import ChoreRecord
 from hermes.router.chores import Chore, ChoreBusy
+from hermes.tasks import end_tasks
 
 PROGRESS_S = 10.0
 LOOK_S = 1.0
@@ -119,15 +120,12 @@ async def do_chore(hermes: Hermes, name: str, *, waits: bool) -> ChoreOutcome:
     began = time.monotonic()
     async with hermes.process.beating(ProcessRole.COMMAND):
         while True:
-            working = asyncio.create_task(hermes.chore_scheduler().run_now(name, SystemClock().now()))
             try:
-                while not (await asyncio.wait({working}, timeout=PROGRESS_S))[0]:
-                    typer.secho(f"{name}: working for {time.monotonic() - began:.0f} s", fg="bright_black", err=True)
-                result = working.result()
+                result = await show_progress(hermes.chore_scheduler().run_now(name, SystemClock().now()), name, began)
             except ChoreBusy:
                 if (other := await wait_for_other(hermes, name, waits=waits, began=began)) is not None:
                     return other
-            except (LeaseLost, asyncio.CancelledError):
+            except (LeaseLost, NotFound):
                 raise
             except Exception as error:  # noqa: BLE001  # a chore may fail in any way, and the operator sees its name
                 return ChoreOutcome(took_s=time.monotonic() - began, by="this command", failed=f"{type(error).__name__}: {error}")
@@ -135,6 +133,18 @@ async def do_chore(hermes: Hermes, name: str, *, waits: bool) -> ChoreOutcome:
                 counts = next(chore.counts for chore in hermes.background_jobs.chores if chore.name == name)
                 count = result if isinstance(result, int) else None
                 return ChoreOutcome(took_s=time.monotonic() - began, by="this command", result=count, counts=counts)
+
+
+async def show_progress(work: Coroutine[Any, Any, object], name: str, began: float) -> object:
+    """Do the work; say now and then, on standard error, that it goes on."""
+    working = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({working}, timeout=PROGRESS_S))[0]:
+            typer.secho(f"{name}: working for {time.monotonic() - began:.0f} s", fg="bright_black", err=True)
+        return working.result()
+    finally:
+        if not working.done():
+            await end_tasks(working)
 
 
 async def wait_for_other(hermes: Hermes, name: str, *, waits: bool, began: float) -> ChoreOutcome | None:

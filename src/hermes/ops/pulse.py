@@ -99,11 +99,17 @@ class Pulse:
 # --- the parent: `hermes up` holds the other end of a socket that is this process's standard input
 
 
+def stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 class ParentLink:
     """The socket to `hermes up`: beats go out, news about other processes come in. When it ends, this process stops as SIGTERM does: the
     parent may be killed with SIGKILL. If standard input is no socket, only its end is watched."""
 
-    def __init__(self, fd: int = 0) -> None:
+    def __init__(self, fd: int = 0, *, ended: Callable[[], object] = stop_this_process) -> None:
+        """`ended` is called from the thread when the parent has ended."""
+        self._ended = ended
         self._fd, self._news = fd, queue.SimpleQueue[Mapping[str, Any]]()
         self._socket = socket.socket(fileno=os.dup(fd)) if stat.S_ISSOCK(os.fstat(fd).st_mode) else None
 
@@ -118,7 +124,10 @@ class ParentLink:
                 self._socket.send(f"{json.dumps(state)}\n".encode(), socket.MSG_DONTWAIT)
 
     def stop(self) -> None:
-        return
+        """Give no more beats. The end of the parent is still watched."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def take_news(self) -> list[Mapping[str, Any]]:
         """Return what the parent said since the last call."""
@@ -136,7 +145,7 @@ class ParentLink:
                 for line in lines:
                     with suppress(ValueError):
                         self._news.put(json.loads(line))
-        os.kill(os.getpid(), signal.SIGTERM)
+        self._ended()
 
 
 # --- systemd: Type=notify and WatchdogSec

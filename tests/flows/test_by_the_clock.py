@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -468,6 +469,63 @@ async def test_whoever_is_killed_between_taking_a_reminder_and_the_commit_leaves
     async with house.working():
         await house.no_job_left()
     assert house.post.got == [REMINDER]
+
+
+SLEEPER = """
+import asyncio, os, signal, sys
+from dataclasses import replace
+from datetime import datetime
+from hermes.router.chores import Chore, ChoreScheduler
+from hermes.stores.postgres.chores import PostgresChores
+from tests.flows.test_by_the_clock import open_house
+
+async def main():
+    async with open_house(sys.argv[1], sys.argv[2], sys.argv[3]) as house:
+        async def remind(run):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            await replace(house.proactive, transactions=run.transactions).remind(run.now)
+
+        works = ChoreScheduler(house.database, PostgresChores(), [Chore(name="reminders", every_s=10, do=remind)], lease_s=2.0)
+        await works.tick(datetime.fromisoformat(sys.argv[4]))
+        await works.idle()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_that_slept_for_longer_than_its_lease_wakes_up_and_writes_nothing(
+    house: House, database_url: str, redis_url: str, master_key: str
+) -> None:
+    command = [sys.executable, "-c", SLEEPER, database_url, redis_url, master_key, NOON.isoformat()]
+    sleeper = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        await until(lambda: is_stopped(sleeper.pid))
+        await until(lambda: is_taken_over(house))
+        claim = await house.hear("remind me to call mum")
+        await house.answer(claim)
+        await house.remind_of(claim)
+        sleeper.send_signal(signal.SIGCONT)
+        out, _ = await asyncio.wait_for(sleeper.communicate(), PATIENCE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            sleeper.kill()
+    assert b"chore_taken_over" in out
+    assert await house.rows("select from outbox") == [], "the reminder is due, and it is for the process that has the lease"
+    assert await house.rows("select epoch, failed from chores") == [(2, None)]
+
+
+async def is_stopped(pid: int) -> bool:
+    return process_state(pid) == "T"
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
+async def is_taken_over(house: House) -> bool:
+    """Take the chore that the sleeper holds, as soon as its lease has ended."""
+    async with house.database.begin() as tx:
+        return await PostgresChores().take(tx, "reminders", Chore(name="", every_s=10, do=asyncio.sleep).slot(NOON), lease_s=60) is not None
 
 
 async def is_said(house: House, now: datetime) -> bool:

@@ -54,6 +54,7 @@ class Pulse:
         self._sinks, self._interval_s = tuple(sinks), interval_s
         self._failed = set[PulseSink]()
         self._is_silent: Callable[[], bool] = lambda: False
+        self._owner: asyncio.Task[Any] | None = None
         self.is_open = False
         """Whether the process has started and works."""
         self.process_id: UUID | None = None
@@ -63,6 +64,11 @@ class Pulse:
     def is_silent(self) -> bool:
         return self._is_silent()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process was told to stop, and finishes what it has begun."""
+        return self._owner is not None and self._owner.cancelling() > 0
+
     def open(self, process_id: UUID | None, is_silent: Callable[[], bool] = lambda: False) -> None:
         """Say that the process has started and works."""
         self.is_open, self.process_id, self._is_silent = True, process_id, is_silent
@@ -71,6 +77,7 @@ class Pulse:
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
         """Give beats until the block ends."""
+        self._owner = asyncio.current_task()
         task = asyncio.create_task(self._run(), name="pulse")
         try:
             yield
@@ -156,9 +163,11 @@ class SystemdSink:
 
     def __init__(self, address: str) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
-        self._is_ready = False
+        self._is_ready, self._is_stopping = False, False
 
     def beat(self, pulse: Pulse) -> None:
+        if pulse.is_stopping:
+            self.stop()
         if pulse.is_open and not self._is_ready:
             self._send("READY=1")
             self._is_ready = True
@@ -167,7 +176,9 @@ class SystemdSink:
             self._send("WATCHDOG=1")
 
     def stop(self) -> None:
-        self._send("STOPPING=1")
+        if not self._is_stopping:
+            self._send("STOPPING=1")
+            self._is_stopping = True
 
     def _send(self, state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:

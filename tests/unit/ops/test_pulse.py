@@ -66,6 +66,26 @@ async def test_systemd_hears_that_the_service_is_ready_lives_and_stops(systemd: 
     assert received(listener) == ["STOPPING=1"]
 
 
+async def test_a_service_that_finishes_its_turns_says_that_it_stops_and_goes_on_beating(systemd: tuple[socket.socket, str]) -> None:
+    listener, address = systemd
+    pulse, heard = Pulse([SystemdSink(address)], interval_s=QUICK_S), list[str]()
+
+    async def work() -> None:
+        async with pulse.beating():
+            pulse.open(uuid4())
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await until(lambda: heard.extend(received(listener)) or "STOPPING=1" in heard[:-2])
+
+    working = asyncio.create_task(work())
+    await until(lambda: pulse.is_open)
+    working.cancel()
+    await asyncio.wait({working}, timeout=10)
+    assert heard.count("STOPPING=1") == 1
+    assert heard[-1] == "WATCHDOG=1", "a long drain is not a stalled service"
+
+
 async def test_a_blocked_event_loop_gives_no_beat(tmp_path: Path) -> None:
     file = tmp_path / "beat"
     pulse = Pulse([FileSink(file)], interval_s=QUICK_S)

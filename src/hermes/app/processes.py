@@ -57,16 +57,16 @@ class ProcessReporter:
                     await self.processes.stop(tx, self.process_id)
 
     async def _run(self, role: ProcessRole, is_stopping: Callable[[], bool]) -> None:
-        was_silent, judges_at = False, time.monotonic() + self.stalled_after_s
-        last = time.monotonic()
+        was_silent, last = False, time.monotonic()
+        judges_at = last + self.stalled_after_s
         while True:
-            # After an outage of the store, or a pause of the whole machine, every row is old. The others get time for a beat first.
-            now = time.monotonic()
-            if now - last > self.stalled_after_s / 2:
-                judges_at = now + self.stalled_after_s
             try:
-                await self._beat(role, judges=now >= judges_at)
-                last = time.monotonic()
+                await self._beat(role, judges=time.monotonic() >= judges_at)
+                # After an outage of the store, or a pause of the whole machine, every row is old. The others get time for a beat first.
+                now = time.monotonic()
+                if now - last > self.stalled_after_s / 2:
+                    judges_at = now + self.stalled_after_s
+                last = now
                 await self._look(is_working=role is ProcessRole.WORKER and not is_stopping())
             except StoreUnavailable as error:
                 self.activity.look(None)

@@ -130,7 +130,8 @@ class Processes(Protocol):
         """Write the process's own row, in one statement. The first beat is the event `process_started`.
 
         Also find the other processes that gave no beat for `stalled_after_s`, and return those that no beat found before: each one is
-        returned to one caller, with the event `process_stalled`, until it gives a beat again (`process_recovered`). None: look for none."""
+        returned to one caller, with the event `process_stalled`, until it gives a beat again (`process_recovered`). None: look for none.
+        A process that is late itself, by half of `stalled_after_s`, finds none: after an outage of the store every row is old."""
         ...
 
     async def stop(self, tx: Transaction, process_id: UUID) -> None:

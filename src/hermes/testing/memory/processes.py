@@ -35,6 +35,7 @@ class MemoryProcesses:
     async def beat(self, _: Transaction, beat: ProcessBeat, *, stalled_after_s: float | None = None) -> list[ProcessRecord]:
         now = self.clock()
         row = self.rows.get(beat.process_id)
+        judges = row is not None and stalled_after_s is not None and row.beat_at > now - stalled_after_s / 2
         if row is None:
             row = self.rows[beat.process_id] = ProcessRow(beat, now, now)
             self._tell("process_started", beat, version=beat.version)
@@ -47,7 +48,7 @@ class MemoryProcesses:
         found = []
         for other in self.rows.values():
             is_late = stalled_after_s is not None and other.beat_at < now - stalled_after_s
-            if is_late and other.stopped_at is None and not other.is_stalled:
+            if judges and is_late and other.stopped_at is None and not other.is_stalled:
                 other.is_stalled = True
                 self._tell("process_stalled", other.beat, beat_age_s=round(now - other.beat_at, 1))
                 found.append(self._record(other))

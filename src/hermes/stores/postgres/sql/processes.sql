@@ -3,7 +3,8 @@
 -- name: beat
 -- Rows that another beat is marking are passed over, so that two processes that wake together never wait for each other.
 with before as (
-    select stalled_at, silent_at from processes where id = %(id)s
+    select stalled_at, silent_at, beat_at > clock_timestamp() - make_interval(secs => %(stalled_after_s)s::float8 / 2) as judges
+    from processes where id = %(id)s
 ), written as (
     insert into processes (id, role, host, pid, version, progress_at, running, slots_used, slots_waiting, loop_lag_ms, silent_at)
     values (
@@ -16,7 +17,7 @@ with before as (
         silent_at = case when %(is_silent)s then coalesce(processes.silent_at, clock_timestamp()) end
 ), late as (
     select id from processes
-    where id <> %(id)s and stopped_at is null and stalled_at is null
+    where id <> %(id)s and stopped_at is null and stalled_at is null and (select judges from before)
         and beat_at < clock_timestamp() - make_interval(secs => %(stalled_after_s)s::float8)  -- null finds none
     for no key update skip locked
 ), stalled as (

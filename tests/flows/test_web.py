@@ -83,12 +83,12 @@ async def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(se
 WELL = {"postgres": "ok", "redis": "ok", "workers": "ok", "queue": "ok"}
 
 
-async def ready_when(service: Service, part: str, state: str) -> Got:
-    """What `/ready` says as soon as it says that of a part."""
+async def ready_when(service: Service, part: str, beginning: str) -> Got:
+    """What `/ready` says as soon as its word on a part begins so."""
     async with asyncio.timeout(30):
         while True:
             answer = await service.get("/ready")
-            if answer.body["parts"][part] == state:
+            if answer.body["parts"][part].startswith(beginning):
                 return answer
             await asyncio.sleep(0.05)
 
@@ -112,7 +112,7 @@ async def test_without_a_worker_messages_are_accepted_and_hermes_is_degraded_wit
         assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": {**WELL, "workers": no_worker}})
         asked = await service.post("/v1/messages", {"user": "ann", "text": "hello"}, await service.key())
         assert asked.status in {200, 202}
-        answer = await ready_when(service, "queue", "degraded: the oldest message has waited for 1 s")
+        answer = await ready_when(service, "queue", "degraded: the oldest message has waited for ")
         assert (answer.status, answer.body["status"]) == (200, "degraded")
 
 

@@ -26,6 +26,8 @@ EVENTS = frozenset(
     {
         *("adapter_rolled_back", "adapter_swapped", "breaker_opened", "budget_threshold"),
         *("attempt_cut_off", "credit_posted", "credit_voided", "llm_called", "tool_invoked"),
+        *("process_started", "process_stopped", "process_died", "process_stalled", "process_recovered", "process_silent"),
+        *("process_restarted", "process_crash_loop"),
     }
 )
 """Events that are written by way of a variable: they are known by their words."""

@@ -28,8 +28,9 @@ from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresChannelAccounts
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, PostgresChores, RunningJobs, new_app, open_job_queue
+from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, RunningJobs, new_app, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pytest
 
+from hermes.ports.errors import LeaseLost
 from hermes.ports.runtime import ChoreLease, Chores, Transaction, Transactions
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.job_queue import PostgresChores
 from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 
@@ -108,3 +110,73 @@ async def test_what_was_given_back_is_taken_again_after_the_pause(house: House) 
     async with house.begin() as tx:
         await house.rota.give_back(tx, again)
     assert await house.take(7) == ChoreLease("dreams", 7, 3)
+
+
+async def test_the_fence_lets_the_holder_through_and_no_one_before_it(house: House) -> None:
+    lost = await house.taken(7)
+    async with house.begin() as tx:
+        await house.rota.fence(tx, lost)
+    await house.run_out()
+    async with house.begin() as tx:
+        await house.rota.fence(tx, lost)  # the lease ran out, but no process took the chore: its holder may go on
+    mine = await house.taken(7)
+    with pytest.raises(LeaseLost):
+        async with house.begin() as tx:
+            await house.rota.fence(tx, lost)
+    async with house.begin() as tx:
+        await house.rota.fence(tx, mine)
+        await house.rota.end(tx, mine)
+    with pytest.raises(LeaseLost):
+        async with house.begin() as tx:
+            await house.rota.fence(tx, mine)
+
+
+async def test_a_chore_that_was_done_is_taken_again_on_demand_and_then_counts_as_not_done(house: House) -> None:
+    async with house.begin() as tx:
+        await house.rota.end(tx, await house.taken(7))
+        again = await house.rota.take(tx, "dreams", 7, lease_s=60, even_if_done=True)
+    assert again == ChoreLease("dreams", 7, 2)
+    await house.run_out()
+    assert await house.take(7) == ChoreLease("dreams", 7, 3), "its process died, so another one does it"
+
+
+async def test_a_chore_that_pauses_after_a_failure_is_taken_on_demand_and_one_that_runs_is_not(house: House) -> None:
+    async with house.begin() as tx:
+        await house.rota.give_back(tx, await house.taken(7), pause_s=30, failed="ValueError")
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60) is None
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60, even_if_done=True) == ChoreLease("dreams", 7, 2)
+        assert await house.rota.take(tx, "dreams", 7, lease_s=60, even_if_done=True) is None
+
+
+async def test_what_is_known_of_a_chore_is_its_holder_its_last_end_and_its_last_failure(house: House) -> None:
+    holder = uuid4()
+    async with house.begin() as tx:
+        assert await house.rota.all(tx) == []
+        lease = await house.rota.take(tx, "dreams", 7, lease_s=60, holder=holder)
+        assert lease is not None
+        [running] = await house.rota.all(tx)
+        await house.rota.give_back(tx, lease, failed="StoreUnavailable")
+        [failed] = await house.rota.all(tx)
+        again = await house.rota.take(tx, "dreams", 7, lease_s=60)
+        assert again is not None
+        await house.rota.end(tx, again)
+        [done] = await house.rota.all(tx)
+    assert (running.name, running.epoch, running.holder, running.is_running, running.done_at) == ("dreams", 1, holder, True, None)
+    assert running.taken_at is not None
+    assert running.held_until > running.taken_at
+    assert (failed.is_running, failed.failed, failed.done_at) == (False, "StoreUnavailable", None)
+    assert (done.epoch, done.holder, done.is_running, done.failed) == (2, None, False, None)
+    assert done.done_at is not None
+
+
+async def test_no_process_waits_for_a_holder_that_froze_within_a_transaction(database: Database) -> None:
+    rota = PostgresChores()
+    async with database.begin() as tx:
+        lost = await rota.take(tx, "dreams", 7, lease_s=0)
+    assert lost is not None
+    async with database.begin() as frozen:
+        await rota.fence(frozen, lost)
+        async with asyncio.timeout(5), database.begin() as tx:
+            assert await rota.take(tx, "dreams", 7, lease_s=60) is None, "what the frozen one wrote may still be committed"
+    async with database.begin() as tx:
+        assert await rota.take(tx, "dreams", 7, lease_s=60) is not None

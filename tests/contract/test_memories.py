@@ -454,7 +454,7 @@ async def test_without_vectors_facts_are_kept_found_by_their_words_and_embedded_
 async def test_everything_is_shown_one_fact_is_taken_back_and_then_all(mind: Mind) -> None:
     await mind.hear("I'm vegan")
     await mind.hear("I eat fish now", now=NOW + DAY)
-    await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW)
+    await mind.dreamer(NOTHING).dream(mind.user.id, DreamDepth.DEEP, now=NOW)
     parts = {"transactions": mind.database, "memories": mind.memories}
     shown = await my_memory(mind.user.id, dreams=mind.dreams, **parts)  # type: ignore[arg-type]
     assert ([fact.text for fact in shown.facts], len(shown.dreams)) == (["vegan", "pescatarian"], 3)
@@ -483,12 +483,44 @@ async def test_the_memory_of_somebody_who_was_deleted_cannot_be_read(mind: Mind,
 # --- dreams
 
 
+NOTHING = '{"insights": []}'
+"""A model's answer: nothing follows."""
+
+KNOWN = ("I surf on Saturdays", "I surf on Sundays too", "I have a dog", "My sister lives in Rome")
+
+
+@pytest.mark.parametrize("depth", DreamDepth)
+@pytest.mark.parametrize("answer", [None, "no JSON"], ids=["no model", "no answer"])
+async def test_without_the_answer_of_a_model_no_dream_is_written_and_the_user_stays_due(
+    mind: Mind, depth: DreamDepth, answer: str | None
+) -> None:
+    for text in KNOWN:
+        await mind.told(text)
+    assert await mind.dreamer(answer).dream(mind.user.id, depth, now=NOW) is None
+    async with mind.database.begin() as tx:
+        assert await mind.dreams.all(tx, mind.user.id) == []
+        assert await mind.dreams.due(tx, depth, period_of(depth, NOW)) == [mind.user.id]
+        assert await mind.dreams.due(tx, depth, period_of(depth, NOW), after=mind.user.id) == []
+
+
+async def test_what_a_dream_would_say_is_shown_and_not_stored(mind: Mind) -> None:
+    for text in KNOWN:
+        await mind.told(text)
+    insights = [{"text": "They surf all weekend.", "evidence": [1, 2]}]
+    lines = await mind.dreamer(json.dumps({"insights": insights})).imagine(mind.user.id, DreamDepth.LIGHT, now=NOW)
+    assert lines is not None
+    assert [(line.text, line.depth) for line in lines] == [("They surf all weekend.", DreamDepth.LIGHT)]
+    async with mind.database.begin() as tx:
+        assert await mind.dreams.all(tx, mind.user.id) == []
+
+
 async def test_a_period_is_dreamt_once_and_its_lines_are_read_back(mind: Mind) -> None:
     for text in ("I love ramen", "Ramen with my sister is the best", "My sister lives in Rome"):
         await mind.told(text)
     before = await mind.all()
-    dreams = await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW)
-    assert await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW) == []
+    dreams = await mind.dreamer(NOTHING).dream(mind.user.id, DreamDepth.DEEP, now=NOW)
+    assert dreams is not None
+    assert await mind.dreamer(NOTHING).dream(mind.user.id, DreamDepth.DEEP, now=NOW) == []
     async with mind.database.begin() as tx:
         newest = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
         everything = await mind.dreams.all(tx, mind.user.id)
@@ -524,7 +556,7 @@ async def dream_for_due(mind: Mind, depth: DreamDepth, *, now: datetime, limit: 
     async with mind.database.begin() as tx:
         due = await mind.dreams.due(tx, depth, period_of(depth, now), limit=limit)
     for user_id in due:
-        await mind.dreamer().dream(user_id, depth, now=now)
+        await mind.dreamer(NOTHING).dream(user_id, depth, now=now)
     return len(due)
 
 

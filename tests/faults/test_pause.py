@@ -62,6 +62,27 @@ async def test_a_worker_that_slept_too_long_is_fenced_and_then_works_on(house: H
     assert await house.dismiss(sleeper) == 0
 
 
+async def process_events(house: House, worker: Worker) -> list[str]:
+    query = "select type from process_events where (facts ->> 'pid')::int = %s order by number"
+    return [kind for (kind,) in await house.ask(query, [worker.pid])]
+
+
+async def test_a_worker_that_sleeps_is_reported_once_by_another_process_and_again_when_it_wakes(house: House) -> None:
+    house.environ = {**house.environ, "HERMES_WORK_STALLED_AFTER_S": "3"}
+    sleeper = await put_to_sleep(house, IN_THE_CALL, "a1", "b1")
+    others = [house.worker() for _ in range(2)]
+    await house.until_quiet()
+    await house.until(lambda: any(other.said("process_stalled") for other in others), "another worker reports it")
+    assert await process_events(house, sleeper) == ["process_started", "process_stalled"]
+    sleeper.strike(signal.SIGCONT)
+    await house.until(lambda: bool(sleeper.said("job_was_taken_over")), "the sleeper notices")
+    await house.check(calls={"a1": 2})
+    assert await house.dismiss(sleeper) == 0
+    assert await process_events(house, sleeper) == ["process_started", "process_stalled", "process_recovered", "process_stopped"]
+    alerts = [alert for other in others for alert in other.said("process_stalled") if alert["pid"] == sleeper.pid]
+    assert [(alert["alert"], alert["role"]) for alert in alerts] == [(True, "worker")]
+
+
 async def test_a_worker_that_slept_with_a_parcel_in_its_hands_sends_a_marked_copy_at_most(house: House) -> None:
     sleeper = await put_to_sleep(house, BEFORE_THE_SEND, "a1", "a2", platform=Platform.TELEGRAM)
     house.worker()

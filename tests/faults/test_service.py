@@ -1,133 +1,19 @@
 """`hermes up` as its owner sees it: one process tree that starts, mends itself, and ends without leaving anything behind."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hermes.stores import embedded
-from hermes.stores.embedded import StoreUrls
-from hermes.stores.embedded.home import home_at
-from hermes.stores.seal import new_master_key
-from tests.faults.house import QUICK, Nursery, open_house
-
-PATIENCE_S = 40.0
-
-
-@dataclass(slots=True)
-class Tree:
-    """A running `hermes up` in a home of its own."""
-
-    home: Path
-    environ: dict[str, str]
-    process: subprocess.Popen[bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "hermes", "up"],
-                env=self.environ,
-                cwd=self.home.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def log(self) -> Path:
-        return self.home.parent / "log"
-
-    @property
-    def stores(self) -> StoreUrls:
-        return home_at(self.home).addresses
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        lines = (line for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{"))
-        return [event for event in map(json.loads, lines) if event["event"] == name]
-
-    def children(self, role: str) -> list[int]:
-        """The processes of that role in this tree, found by their command line and their home."""
-        return [pid for pid, line in processes_of(self.home).items() if f"hermes\0{role}\0" in line]
-
-    def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, f"not in time: {what}\n{self.log.read_text(encoding='utf-8')[-3000:]}"
-            time.sleep(0.02)
-
-    def wait_until_ready(self) -> None:
-        self.wait_until(lambda: bool(self.events("web_ready") and self.events("worker_ready")), "web and worker are ready")
-
-    def is_gone(self) -> bool:
-        """Nothing is left of it: no process of Hermes, no server."""
-        status = embedded.status(self.home)
-        return not processes_of(self.home) and (status.postgres, status.valkey) == (None, None)
-
-    def clear_away(self) -> None:
-        for pid in [*processes_of(self.home), self.process.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-        embedded.stop(self.home, even_if_in_use=True)
-
-
-def processes_of(home: Path) -> dict[int, str]:
-    """Processes of Hermes that were started for a home, with their command lines."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError):
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-                if "-m\0hermes\0" in line and f"HERMES_HOME={home}\0".encode() in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = line
-    return found
-
-
-@pytest.fixture
-def environ() -> Iterator[dict[str, str]]:
-    """The settings of a service that has its home and its port for itself. In a short folder, because a socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
-        script = Path(folder) / "echo.toml"
-        script.write_text('otherwise = "{words}"', encoding="utf-8")
-        yield {
-            **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
-            **QUICK,
-            "HERMES_HOME": str(Path(folder) / "home"),
-            "HERMES_WEB_PORT": "0",
-            "HERMES_MASTER_KEYS": new_master_key(),
-            "HERMES_LOG_FORMAT": "json",
-            "HERMES_LLM_SCRIPT": str(script),
-        }
-
-
-@pytest.fixture
-def tree(environ: dict[str, str]) -> Iterator[Tree]:
-    tree = Tree(Path(environ["HERMES_HOME"]), environ)
-    try:
-        yield tree
-    finally:
-        tree.clear_away()
-
-
-async def ask(tree: Tree, nursery: Nursery, folder: Path, *texts: str) -> list[str | None]:
-    """Send messages to the running service, and wait for its answers."""
-    settings = {name: value for name, value in tree.environ.items() if name in ("HERMES_MASTER_KEYS", *QUICK)}
-    async with open_house(nursery, folder, tree.stores, **settings) as house:
-        receipts = await house.send_all(*texts)
-        await house.until_quiet(PATIENCE_S)
-        return [await house.answer(receipt.turn_id) for receipt in receipts]
+from tests.faults.house import Nursery
+from tests.faults.tree import PATIENCE_S, Tree, ask, processes_of
 
 
 def test_a_service_that_is_told_to_stop_answers_and_leaves_nothing_behind(tree: Tree, nursery: Nursery, tmp_path: Path) -> None:
@@ -153,8 +39,9 @@ def test_a_killed_worker_is_started_again_and_answers_what_was_sent_meanwhile(tr
     [worker] = tree.children("worker")
     os.kill(worker, signal.SIGKILL)
     assert asyncio.run(ask(tree, nursery, tmp_path, "a1", "a2", "b1")) == ["a1", "a2", "b1"]
-    [event] = tree.events("process_died")
-    assert (event["role"], event["code"]) == ("worker", -signal.SIGKILL)
+    [event, alert] = tree.events("process_died")
+    assert (event["role"], event["pid"], event["code"]) == ("worker", worker, -signal.SIGKILL)
+    assert (alert["alert"], alert["role"], alert["pid"], alert["code"]) == (True, "worker", worker, -signal.SIGKILL)
     [another] = tree.children("worker")
     assert another != worker
     tree.process.send_signal(signal.SIGTERM)

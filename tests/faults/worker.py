@@ -37,6 +37,7 @@ from hermes.ports.backends import ModelRequest
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
+from hermes.ports.processes import ProcessRole
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import Effect
 from hermes.stores.embeddings import HashedEmbeddings
@@ -180,7 +181,8 @@ async def work(orders: Orders) -> None:
         )
         hands = SnaredHands(hermes, snare, Postman(orders, snare))
         log.info("worker_at_work")
-        await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
+        async with hermes.process.beating(ProcessRole.WORKER):
+            await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
 
 
 @dataclass(frozen=True, slots=True)

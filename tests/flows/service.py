@@ -104,9 +104,13 @@ async def running(
             database_url=Secret(database_url),
             redis_url=Secret(redis_url),
             database=DatabaseSettings(connect_timeout_s=1.0),
-            work=WorkSettings(drain_s=0.1),
             web=WebSettings(**settings),
-            **{"inbox": InboxSettings(max_waiting=cap), "memory": MemorySettings(asks_models=False), **(more or {})},
+            **{
+                "work": WorkSettings(drain_s=0.1),
+                "inbox": InboxSettings(max_waiting=cap),
+                "memory": MemorySettings(asks_models=False),
+                **(more or {}),
+            },
         )
         hermes = await stack.enter_async_context(
             open_hermes(chosen, adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)))

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -35,7 +36,7 @@ from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import Agent, User, UserState
-from hermes.router.chores import Chore, ChoreScheduler
+from hermes.router.chores import Chore, ChoreRun, ChoreScheduler
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.dream import Dreamer, DreamJob
@@ -47,10 +48,11 @@ from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.job_queue import PostgresChores, PostgresJobQueue, WorkerOptions, open_job_queue
+from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
@@ -405,13 +407,17 @@ def clockwork(house: House, *chores: Chore) -> ChoreScheduler:
     return ChoreScheduler(house.database, PostgresChores(), chores)
 
 
+async def remind(house: House, run: ChoreRun) -> int:
+    return await replace(house.proactive, transactions=run.transactions).remind(run.now)
+
+
 async def test_of_two_workers_that_tick_at_once_a_reminder_is_said_once(house: House) -> None:
     claims = [await house.hear("remind me to call mum", sender=str(number)) for number in range(10)]
     for claim in claims:
         await house.answer(claim)
         await house.remind_of(claim)
     # Each slot is a second long, so that both get to do it; and beside them somebody who asks nobody.
-    workers = [clockwork(house, Chore(name="reminders", every_s=1, do=house.proactive.remind)) for _ in range(2)]
+    workers = [clockwork(house, Chore(name="reminders", every_s=1, do=partial(remind, house))) for _ in range(2)]
     for second in range(3):
         now = NOON + timedelta(seconds=second)
         await asyncio.gather(*(worker.tick(now) for worker in workers), house.proactive.remind(now), house.proactive.remind(now))
@@ -464,6 +470,63 @@ async def test_whoever_is_killed_between_taking_a_reminder_and_the_commit_leaves
     async with house.working():
         await house.no_job_left()
     assert house.post.got == [REMINDER]
+
+
+SLEEPER = """
+import asyncio, os, signal, sys
+from dataclasses import replace
+from datetime import datetime
+from hermes.router.chores import Chore, ChoreScheduler
+from hermes.stores.postgres.chores import PostgresChores
+from tests.flows.test_by_the_clock import open_house
+
+async def main():
+    async with open_house(sys.argv[1], sys.argv[2], sys.argv[3]) as house:
+        async def remind(run):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            await replace(house.proactive, transactions=run.transactions).remind(run.now)
+
+        works = ChoreScheduler(house.database, PostgresChores(), [Chore(name="reminders", every_s=10, do=remind)], lease_s=2.0)
+        await works.tick(datetime.fromisoformat(sys.argv[4]))
+        await works.idle()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_that_slept_for_longer_than_its_lease_wakes_up_and_writes_nothing(
+    house: House, database_url: str, redis_url: str, master_key: str
+) -> None:
+    command = [sys.executable, "-c", SLEEPER, database_url, redis_url, master_key, NOON.isoformat()]
+    sleeper = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        await until(lambda: is_stopped(sleeper.pid))
+        await until(lambda: is_taken_over(house))
+        claim = await house.hear("remind me to call mum")
+        await house.answer(claim)
+        await house.remind_of(claim)
+        sleeper.send_signal(signal.SIGCONT)
+        out, _ = await asyncio.wait_for(sleeper.communicate(), PATIENCE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            sleeper.kill()
+    assert b"chore_taken_over" in out
+    assert await house.rows("select from outbox") == [], "the reminder is due, and it is for the process that has the lease"
+    assert await house.rows("select epoch, failed from chores") == [(2, None)]
+
+
+async def is_stopped(pid: int) -> bool:
+    return process_state(pid) == "T"
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
+async def is_taken_over(house: House) -> bool:
+    """Take the chore that the sleeper holds, as soon as its lease has ended."""
+    async with house.database.begin() as tx:
+        return await PostgresChores().take(tx, "reminders", Chore(name="", every_s=10, do=asyncio.sleep).slot(NOON), lease_s=60) is not None
 
 
 async def is_said(house: House, now: datetime) -> bool:
@@ -598,19 +661,20 @@ SURFS = ("I surf at dawn every Monday", "My new surf board is blue", "I taught m
 
 async def test_a_dream_is_dreamt_once_in_its_period_however_many_tick(house: House) -> None:
     users = [await learn(house, str(number), *SURFS) for number in range(3)]
-    nights = house.nights()
+    nights = house.nights(ScriptedModel(lambda _: '{"insights": []}'))
 
-    async def lightly(now: datetime) -> None:
-        await nights.dream(DreamDepth.LIGHT, now=now)
+    async def lightly(run: ChoreRun) -> None:
+        await nights.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now)
 
-    async def deeply(now: datetime) -> None:
-        await nights.dream(DreamDepth.DEEP, now=now)
+    async def deeply(run: ChoreRun) -> None:
+        await nights.under(run.transactions).dream(DreamDepth.DEEP, now=run.now)
 
     chores = (Chore(name="light", every_s=60, do=lightly), Chore(name="deep", every_s=60, do=deeply))
     workers = [clockwork(house, *chores) for _ in range(2)]
     for minute in range(3):
         now = NOON + timedelta(minutes=minute)
-        await asyncio.gather(*(worker.tick(now) for worker in workers), lightly(now), deeply(now))
+        unasked = ChoreRun(now, house.database)
+        await asyncio.gather(*(worker.tick(now) for worker in workers), lightly(unasked), deeply(unasked))
         await asyncio.gather(*(worker.idle() for worker in workers))
     nights_of = await house.rows("select user_id, depth, period::text from dream_nights order by depth, user_id")
     assert nights_of == [(user, depth, day) for depth, day in (("deep", "2026-11-09"), ("light", "2026-11-15")) for user in sorted(users)]
@@ -629,12 +693,23 @@ async def test_deep_dreams_ask_a_model_in_the_name_of_each_user(house: House) ->
             assert (await house.dreams.newest(tx, user, DreamDepth.DEEP))[0].text == "They surf at dawn with a blue board."
 
 
+async def test_without_a_model_no_user_dreams(house: House) -> None:
+    await learn(house, "1", *SURFS)
+    for depth in DreamDepth:
+        assert await house.nights().dream(depth, now=NOON) == 0
+        unread = replace(
+            house.nights(ScriptedModel(str)), memory_model=replace(house.memory_model(ScriptedModel(str)), can_read=lambda _: False)
+        )
+        assert await unread.dream(depth, now=NOON) == 0
+    assert await house.rows("select from dream_nights") == []
+
+
 async def test_one_damaged_memory_keeps_nobody_else_from_dreaming(house: House) -> None:
     users = sorted([await learn(house, str(number), *SURFS) for number in range(3)])
     async with house.database.begin() as tx:
         damage = "update user_memory set value = set_byte(value, 20, 255 - get_byte(value, 20)) where user_id = %s"
         await connection_of(tx).execute(damage, [users[0]])
-    assert await house.nights().dream(DreamDepth.LIGHT, now=NOON) == 2
+    assert await house.nights(ScriptedModel(lambda _: '{"insights": []}')).dream(DreamDepth.LIGHT, now=NOON) == 2
     assert await house.rows("select user_id from dream_nights order by user_id") == [(user,) for user in users[1:]]
 
 
@@ -651,8 +726,8 @@ async def test_facts_get_a_vector_of_the_current_model_by_the_clock(house: House
     await learn(house, "1", *SURFS)
     house.embeddings = OtherModel()
 
-    async def embed_anew(_: datetime) -> None:
-        await re_embed(house.database, house.memories, house.embeddings)
+    async def embed_anew(run: ChoreRun) -> None:
+        await re_embed(run.transactions, house.memories, house.embeddings)
 
     works = clockwork(house, Chore(name="re_embedding", every_s=3_600, do=embed_anew))
     await works.tick(NOON)

@@ -533,7 +533,9 @@ async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_d
         sanitize=str,
         complete=complete,
     )
-    assert any("nuts" in line.text for line in await dreamer.dream(ada, DreamDepth.DEEP, now=now)) is not forgets
+    lines = await dreamer.dream(ada, DreamDepth.DEEP, now=now)
+    assert lines is not None
+    assert any("nuts" in line.text for line in lines) is not forgets
 
 
 # --- order

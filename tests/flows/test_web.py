@@ -11,7 +11,7 @@ import aiohttp
 import psycopg
 import pytest
 
-from hermes.config import ApiSettings
+from hermes.config import ApiSettings, WorkSettings
 from hermes.stores.postgres.database import connection_of
 from tests.flows.service import Got, Service, got, running
 
@@ -80,23 +80,49 @@ async def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(se
     assert min(took_s[20:]) < 0.03
 
 
+WELL = {"postgres": "ok", "redis": "ok", "models": "ok", "workers": "ok", "queue": "ok"}
+
+
+async def ready_when(service: Service, part: str, beginning: str) -> Got:
+    """What `/ready` says as soon as its word on a part begins so."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await service.get("/ready")
+            if answer.body["parts"][part].startswith(beginning):
+                return answer
+            await asyncio.sleep(0.05)
+
+
 async def test_ready_asks_every_part(service: Service) -> None:
-    answer = await service.get("/ready")
-    assert (answer.status, answer.body) == (200, {"status": "ready", "parts": {"postgres": "ok", "redis": "ok", "models": "ok"}})
+    answer = await ready_when(service, "workers", "ok")  # it has to give its first beat
+    assert (answer.status, answer.body) == (200, {"status": "ready", "parts": WELL})
 
 
 async def test_without_redis_hermes_is_degraded_and_ready(database_url: str) -> None:
     async with running(database_url, NO_REDIS) as service:
+        answer = await ready_when(service, "workers", "ok")
+    assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": {**WELL, "redis": "down: ConnectionError"}})
+
+
+async def test_without_a_worker_messages_are_accepted_and_hermes_is_degraded_with_the_reasons(database_url: str, redis_url: str) -> None:
+    work = WorkSettings(late_after_s=0.2)
+    async with running(database_url, redis_url, has_worker=False, more={"work": work}) as service:
+        no_worker = "degraded: no worker gave a beat for 10 s; messages are accepted and wait"
         answer = await service.get("/ready")
-    parts = {"postgres": "ok", "redis": "down: ConnectionError", "models": "ok"}
-    assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": parts})
+        assert (answer.status, answer.body) == (200, {"status": "degraded", "parts": {**WELL, "workers": no_worker}})
+        asked = await service.post("/v1/messages", {"user": "ann", "text": "hello"}, await service.key())
+        assert asked.status in {200, 202}
+        answer = await ready_when(service, "queue", "degraded: the oldest message has waited for ")
+        assert (answer.status, answer.body["status"]) == (200, "degraded")
 
 
 async def test_without_postgres_hermes_is_not_ready_but_lives(service: Service, database_url: str) -> None:
     with out_of_reach(database_url):
         answer, alive = await service.get("/ready"), await service.get("/health")
     assert (answer.status, alive.status) == (503, 200)
-    assert answer.body == {"status": "unavailable", "parts": {"postgres": "down: StoreUnavailable", "redis": "ok", "models": "ok"}}
+    down = "down: StoreUnavailable"
+    parts = {"postgres": down, "redis": "ok", "models": "ok", "workers": down, "queue": down}
+    assert answer.body == {"status": "unavailable", "parts": parts}
 
 
 async def test_requests_are_counted_by_route_template_and_queues_by_name(service: Service) -> None:

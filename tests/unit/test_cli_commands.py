@@ -22,8 +22,8 @@ from hermes.trajectories.formats import FORMATS
 
 SOURCE = Path(__file__).parents[2] / "src" / "hermes"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
-WITHOUT_DATA = {"demo", "up", "serve", "worker", "keys new-master", "local install"}
-"""Commands that show no data: a tour, processes that run until they are stopped, one key, and an installation."""
+WITHOUT_DATA = {"demo", "health", "up", "serve", "worker", "keys new-master", "local install"}
+"""Commands that show no data: a tour, a probe, processes that run until they are stopped, one key, and an installation."""
 MAX_OPTIONS = 16
 OTHER_CONFIG = {"compress"}
 """Its --config is the file of the compression; --settings is that of Hermes."""

@@ -22,6 +22,7 @@ from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
 from hermes.ports.models import AnswerCache, ModelCalls, Models
 from hermes.ports.outbox import Breakers
+from hermes.ports.processes import Processes
 from hermes.ports.runtime import Alerts, Chores
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.spending import SpendSums
@@ -30,11 +31,11 @@ from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.job_queue import PostgresChores
 from hermes.stores.postgres.journal import (
     PostgresEffectRecords,
     PostgresInteractions,
@@ -45,6 +46,7 @@ from hermes.stores.postgres.journal import (
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
@@ -94,6 +96,7 @@ class Adapters:
     bases: SoulCache
     embeddings: Embeddings
     rota: Chores
+    processes: Processes
     breakers: Breakers
     channel_accounts: PostgresChannelAccounts
     stream_events: OperationsEvents
@@ -147,6 +150,7 @@ async def open_adapters(
         bases=RedisSoulCache(client, database, keyring),
         embeddings=embeddings_from(settings, http),
         rota=PostgresChores(),
+        processes=PostgresProcesses(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
         stream_events=PostgresOperationsEvents(),

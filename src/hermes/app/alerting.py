@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from hermes.ops.watcher import Watcher, WatchLimits
 from hermes.ports.alerts import AlertDestination, AlertLevel, AlertRecords, AlertRoute
 from hermes.ports.errors import StartRefused, StoreUnavailable
 from hermes.ports.runtime import Transactions
-from hermes.router.chores import Chore
+from hermes.router.chores import Chore, ChoreRun
 from hermes.stores.postgres.alerts import PostgresAlerts
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.watch import PostgresWatch
@@ -62,7 +62,7 @@ def alerting_from(settings: Settings, transactions: Transactions, metrics: Metri
     return Alerting(alerts, records, sender, writer)
 
 
-def watch_chore(settings: Settings, alerting: Alerting, transactions: Transactions) -> Chore:
+def watch_chore(settings: Settings, alerting: Alerting) -> Chore:
     """Return the chore that looks at the queues, the failures and the spend of all processes."""
     watch = settings.watch
     limits = WatchLimits(
@@ -75,8 +75,11 @@ def watch_chore(settings: Settings, alerting: Alerting, transactions: Transactio
         dead_letters=watch.dead_letters,
         spend_factor=watch.spend_factor,
     )
-    watcher = Watcher(transactions, PostgresWatch(), alerting.records, alerting.alerts, limits)
-    return Chore(name=WATCH_CHORE, every_s=WATCH_EVERY_S, do=watcher.look)
+
+    def look(run: ChoreRun) -> Awaitable[None]:
+        return Watcher(run.transactions, PostgresWatch(), alerting.records, alerting.alerts, limits).look(run.now)
+
+    return Chore(name=WATCH_CHORE, every_s=WATCH_EVERY_S, do=look)
 
 
 def destinations_from(settings: Settings, client: HttpClient) -> list[RoutedDestination]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes.app.adapters import Adapters
 from hermes.app.alerting import watch_chore
@@ -12,7 +12,7 @@ from hermes.app.router import UserMemory, can_read
 from hermes.config import Settings
 from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.memories import DreamDepth
-from hermes.ports.runtime import JobQueue, Transactions
+from hermes.ports.runtime import JobQueue
 from hermes.router.chores import DAY_S, Chore, default_chores
 from hermes.router.journal_retention import JournalRetention
 from hermes.router.proactive import ProactiveMessenger
@@ -30,6 +30,7 @@ class BackgroundJobs:
     learn_job: LearnJob
     proactive: ProactiveMessenger
     chores: tuple[Chore, ...]
+    dream_job: DreamJob
 
 
 def background_jobs_from(
@@ -75,21 +76,6 @@ def background_jobs_from(
         languages=services.languages,
         scan=scan,
     )
-    retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
-    chores = chores_from(adapters, transactions, proactive, user_memory=user_memory, memory_model=memory_model, retention=retention)
-    chores = (*chores, watch_chore(settings, adapters.alerting, transactions))
-    return BackgroundJobs(learn_job, proactive, chores)
-
-
-def chores_from(
-    adapters: Adapters,
-    transactions: Transactions,
-    proactive: ProactiveMessenger,
-    *,
-    user_memory: UserMemory,
-    memory_model: MemoryModel | None,
-    retention: JournalRetention,
-) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
         memories=adapters.memories,
@@ -98,17 +84,29 @@ def chores_from(
         sanitize=sanitize_memory_value,
         fails_with=NO_ANSWER_ERRORS,
     )
-    summer = HourSummer(transactions, adapters.spend_sums)
     dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
+    retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
+    chores = (*chores_from(adapters, proactive, dream_job, retention), watch_chore(settings, adapters.alerting))
+    return BackgroundJobs(learn_job, proactive, chores, dream_job)
+
+
+def chores_from(adapters: Adapters, proactive: ProactiveMessenger, dream_job: DreamJob, retention: JournalRetention) -> tuple[Chore, ...]:
+    """Return the chores. Everything that one of them writes goes through the transactions of its run, which check its lease."""
     chores = default_chores(
-        remind=proactive.remind,
-        dream_lightly=lambda now: dream_job.dream(DreamDepth.LIGHT, now=now),
-        dream_deeply=lambda now: dream_job.dream(DreamDepth.DEEP, now=now),
-        re_embed=lambda _: re_embed(transactions, adapters.memories, adapters.embeddings),
-        empty_journal=retention.empty_old,
+        remind=lambda run: replace(proactive, transactions=run.transactions).remind(run.now),
+        dream_lightly=lambda run: dream_job.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now),
+        dream_deeply=lambda run: dream_job.under(run.transactions).dream(DreamDepth.DEEP, now=run.now),
+        re_embed=lambda run: re_embed(run.transactions, adapters.memories, adapters.embeddings),
+        empty_journal=lambda run: replace(retention, transactions=run.transactions).empty_old(run.now),
     )
+    sums = adapters.spend_sums
     return (
         *chores,
-        Chore(name="spend_sums", every_s=60.0, do=summer.sum_recent),
-        Chore(name="spend_sums_of_yesterday", every_s=DAY_S, do=summer.sum_yesterday, begins_s=600.0),
+        Chore(name="spend_sums", every_s=60.0, do=lambda run: HourSummer(run.transactions, sums).sum_recent()),
+        Chore(
+            name="spend_sums_of_yesterday",
+            every_s=DAY_S,
+            do=lambda run: HourSummer(run.transactions, sums).sum_yesterday(run.now),
+            begins_s=600.0,
+        ),
     )

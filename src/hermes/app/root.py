@@ -24,6 +24,7 @@ from hermes.app.erasures import update_ledger
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import home_of
 from hermes.app.packs import OpenPacks, wants_samples
+from hermes.app.processes import ProcessReporter
 from hermes.app.router import (
     AnswerServices,
     OpenTools,
@@ -47,8 +48,10 @@ from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.model_health import ModelHealth
 from hermes.ops.metrics import Metrics
+from hermes.ops.work_activity import WorkActivity
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
+from hermes.ports.processes import ProcessRole
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
 from hermes.router.intake import InboundRouter, Intake, JoinWindow
@@ -62,6 +65,8 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 log = structlog.get_logger()
 
 HOUSEKEEPING_INTERVAL_S = 60.0
+PROCESS_TTL_S, PROCESS_EVENT_TTL_S = 86_400.0, 30 * 86_400.0
+"""How long the row of a process that is gone is kept, and how long the events of processes are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,24 @@ class Hermes:
     inbound: InboundRouter
     receipts: ReceiptHandler
     packs: OpenPacks
+    activity: WorkActivity
+    """What this process does, if it is a worker."""
+
+    @property
+    def process(self) -> ProcessReporter:
+        """Keeps the row of this process, and reports the others."""
+        work = self.settings.work
+        return ProcessReporter(
+            process_id=self.process_id,
+            transactions=self.database,
+            processes=self.adapters.processes,
+            work=self.work,
+            alerts=self.adapters.alerts,
+            activity=self.activity,
+            slots=self.gateway.slots,
+            heartbeat_s=work.heartbeat_s,
+            stalled_after_s=work.stalled_after_s,
+        )
 
     @property
     def spend(self) -> GlobalSpend:
@@ -113,8 +136,12 @@ class Hermes:
 
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then finish those that have begun."""
-        await self.prepare()
-        stop_if_cancelled()
+        async with self.process.beating(ProcessRole.WORKER):
+            await self.prepare()
+            stop_if_cancelled()
+            await self._work()
+
+    async def _work(self) -> None:
         work = self.settings.work
         options = WorkerOptions(
             concurrency=work.concurrency,
@@ -124,7 +151,7 @@ class Hermes:
             sweep_s=work.sweep_s,
             drain_s=work.drain_s,
         )
-        scheduler = ChoreScheduler(self.database, self.adapters.rota, self.background_jobs.chores)
+        scheduler = self.chore_scheduler()
         # The pollers have a client of their own: each holds a connection while it waits for updates, and answers need theirs.
         async with open_platform_client(connections_per_host=0) as post:
             polling = asyncio.create_task(TelegramPollers(self.account_channels, post, self.inbound).run(), name="polling")
@@ -134,6 +161,10 @@ class Hermes:
                 await end_tasks(polling)
                 await scheduler.aclose()
 
+    def chore_scheduler(self) -> ChoreScheduler:
+        """Return what does the chores in this process."""
+        return ChoreScheduler(self.database, self.adapters.rota, self.background_jobs.chores, holder=self.process_id)
+
     async def prepare(self) -> None:
         """Load what the first message would have to wait for, and in development the sample data of the packs."""
         if wants_samples(self.settings):
@@ -142,19 +173,23 @@ class Hermes:
 
     async def turn(self, turn_id: UUID) -> None:
         """Answer the message of a turn."""
-        await self.turns.run(turn_id)
+        with self.activity.turn():
+            await self.turns.run(turn_id)
 
     async def delivery(self, conversation_id: UUID) -> None:
         """Send the outbox messages of a conversation that are due."""
-        await self.outbox_delivery.deliver(conversation_id)
+        with self.activity.job():
+            await self.outbox_delivery.deliver(conversation_id)
 
     async def proactive(self, conversation_id: UUID) -> None:
         """Write the proactive messages of a conversation into its history."""
-        await self.background_jobs.proactive.record(conversation_id)
+        with self.activity.job():
+            await self.background_jobs.proactive.record(conversation_id)
 
     async def memory(self, turn_id: UUID) -> None:
         """Learn from the message of a turn."""
-        await self.background_jobs.learn_job.remember(turn_id)
+        with self.activity.job():
+            await self.background_jobs.learn_job.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
         """How many messages, sends and jobs wait in each queue."""
@@ -175,7 +210,7 @@ class Hermes:
 
 class Housekeeping:
     """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due, voids credit reserves and
-    drops idempotency keys that have expired, tidies receipts, and writes down what was erased."""
+    drops idempotency keys that have expired, forgets processes that are long gone, tidies receipts, and writes down what was erased."""
 
     def __init__(self, hermes: Hermes, scheduler: ChoreScheduler | None = None) -> None:
         self._hermes, self._scheduler = hermes, scheduler
@@ -194,6 +229,7 @@ class Housekeeping:
         async with hermes.database.begin() as tx:
             await adapters.credits.expire(tx, settings.credits.reserve_ttl_s)
             await adapters.idempotency_keys.clean(tx)
+            await adapters.processes.prune(tx, rows_older_than_s=PROCESS_TTL_S, events_older_than_s=PROCESS_EVENT_TTL_S)
         await hermes.receipts.tidy()
         await update_ledger(hermes.database, home_of(settings))
 
@@ -338,4 +374,10 @@ def assemble_hermes(
         inbound=InboundRouter(intake, receipts.apply, feedback, resources.metrics),
         receipts=receipts,
         packs=answer_services.packs,
+        activity=WorkActivity(
+            concurrency=settings.work.concurrency,
+            silent_after_s=settings.work.silent_after_s,
+            # The deadlines of a turn: three of its steps may wait for a model, the other seven may not.
+            max_turn_s=2 * services.model_s + services.tools_s + 7 * services.step_s,
+        ),
     )

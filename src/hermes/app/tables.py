@@ -18,9 +18,11 @@ from hermes.app.home import home_of, master_keys, open_database_address, running
 from hermes.config import Settings
 from hermes.ports.errors import PortError, StartRefused
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, fetch_values, open_database, translate_errors
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.queries import migration_names
 from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
@@ -46,6 +48,8 @@ class Tables:
     people: PostgresUsers
     credits: PostgresCredits
     outbox: PostgresOutbox
+    processes: PostgresProcesses
+    chores: PostgresChores
 
 
 @asynccontextmanager
@@ -82,6 +86,8 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
             PostgresUsers(keyring),
             PostgresCredits(),
             PostgresOutbox(keyring, keep_dead_s=settings.delivery.dead_letter_ttl_s),
+            PostgresProcesses(),
+            PostgresChores(),
         )
 
 

@@ -25,7 +25,7 @@ async def watch_over(hermes: Hermes, *, does_chore: bool = False) -> AsyncIterat
     any worker is noticed. The lease of the chore leaves one look a minute."""
     disk = DiskWatch(home_of(hermes.settings), hermes.adapters.alerts, limit_percent=hermes.settings.watch.disk_percent)
     chores = [chore for chore in hermes.background_jobs.chores if chore.name == WATCH_CHORE] if does_chore else []
-    scheduler = ChoreScheduler(hermes.database, hermes.adapters.rota, chores)
+    scheduler = ChoreScheduler(hermes.database, hermes.adapters.rota, chores, holder=hermes.process_id)
     tasks = [
         asyncio.create_task(hermes.adapters.alerting.sender.run(), name="alert sender"),
         asyncio.create_task(hermes.model_health.run(), name="model health"),

@@ -85,7 +85,16 @@ COMMAND_MODULES = (
     ),
     CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
-    CommandModule("hermes.cli.fleet", "serve", {"fleet": "Agents, their adapters and spend caps: list, swap, events, add, cap."}),
+    CommandModule(
+        "hermes.cli.health", "cli", {"health": "Exit with 0 if a process of Hermes on this machine is well, with 1 if not: a probe."}
+    ),
+    CommandModule(
+        "hermes.cli.fleet",
+        "serve",
+        {"fleet": "Agents, their adapters and spend caps, and the processes of Hermes: list, swap, events, add, cap, processes, leader."},
+    ),
+    CommandModule("hermes.cli.chores", "serve", {"chores": "Work by the clock, such as dreams and reminders: list, run."}),
+    CommandModule("hermes.cli.dream", "serve", {"dream": "Conclude from what is known about a user: now."}),
     CommandModule(
         "hermes.cli.costs", "serve", {"costs": "Show what model calls cost, by agent, platform, tier, purpose, model, key or day."}
     ),

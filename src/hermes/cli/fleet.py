@@ -9,6 +9,7 @@ from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 from rich.text import Text
@@ -16,6 +17,7 @@ from rich.text import Text
 from hermes.app.catalogue import models_of
 from hermes.app.tables import Tables
 from hermes.cli.commands import app, lazy_parts
+from hermes.cli.fleet_processes import chore_json, holder_name, process_json, show_time
 from hermes.cli.options import By, Config, Json, Limit
 from hermes.cli.output import CANNOT_RUN, Cell, complain, fail, print_json, print_result, print_table, show_usd
 from hermes.cli.runtime import complete_models, complete_setting, complete_tiers, run, with_hermes, with_tables
@@ -24,6 +26,8 @@ from hermes.gateway.fleet_views import checks_json, fleet_event_json, swap_json
 from hermes.gateway.prices import PER_MILLION
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import require_known
+from hermes.ports.processes import ProcessRecord
+from hermes.ports.runtime import ChoreRecord
 from hermes.ports.users import Agent, FleetEvent, Tone
 from hermes.terminal import one_line
 
@@ -42,7 +46,7 @@ MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.E
 
 fleet = typer.Typer(
     no_args_is_help=True,
-    help="Agents, their adapters and spend caps: list, swap, events, add, cap.\n\n"
+    help="Agents, their adapters and spend caps, and the processes of Hermes: list, swap, events, add, cap, processes, leader.\n\n"
     "An adapter is the name of a model in the settings: claude-sonnet, codex_local, scripted. An agent without an adapter uses the "
     "chain of its tier. To move an agent to another model in an outage:\n\n"
     "    hermes fleet swap hermes --to codex_local\n\n"
@@ -239,6 +243,78 @@ def cap(
         {"name": name, "daily_micro_usd": limit, "spent_micro_usd": spent},
         f"{name} {'has no spend cap' if limit is None else f'may spend {show_usd(limit)} a day'}; it has spent {show_usd(spent)} today.",
         is_json=is_json,
+    )
+
+
+@fleet.command()
+def processes(*, is_json: Json = False, config: Config = None) -> None:
+    """List the processes of Hermes on all machines, with their state: live, stalled (no beat), silent (no turn ends), or stopped.
+
+    Rows of processes that are gone stay for a day."""
+
+    async def read(tables: Tables) -> tuple[Sequence[ProcessRecord], float]:
+        async with tables.database.once() as tx:
+            return await tables.processes.all(tx), tables.settings.work.stalled_after_s
+
+    found, stalled_after_s = run(with_tables(config, read))
+    if is_json:
+        print_json([process_json(process, stalled_after_s) for process in found])
+        return
+    if not found:
+        typer.echo("No process of Hermes has written its row yet; start them: hermes up")
+        return
+    print_table(
+        ("state", "role", "host", "pid", "version", "started", "last beat", "jobs", "loop lag"),
+        (
+            (
+                process.state(stalled_after_s),
+                process.role,
+                process.host,
+                str(process.pid),
+                process.version,
+                f"{process.started_at:%Y-%m-%d %H:%M:%S}",
+                f"{process.beat_age_s:.1f} s ago",
+                str(process.running),
+                f"{process.loop_lag_ms} ms",
+            )
+            for process in found
+        ),
+    )
+
+
+@fleet.command()
+def leader(*, is_json: Json = False, config: Config = None) -> None:
+    """Show which process does each chore, since when and until when its lease lasts, when it was last done, and why it failed last.
+
+    Only one process does a chore at a time. A process that loses its lease writes nothing more for the chore."""
+
+    async def read(tables: Tables) -> tuple[Sequence[ChoreRecord], dict[UUID, ProcessRecord]]:
+        async with tables.database.once() as tx:
+            chores = await tables.chores.all(tx)
+            return chores, {process.id: process for process in await tables.processes.all(tx)}
+
+    chores, by_id = run(with_tables(config, read))
+    if is_json:
+        print_json([chore_json(chore, by_id) for chore in chores])
+        return
+    if not chores:
+        typer.echo("No chore was done yet; a worker does them: hermes up")
+        return
+    print_table(
+        ("chore", "state", "holder", "epoch", "since", "lease until", "last done", "last failure"),
+        (
+            (
+                chore.name,
+                "running" if chore.is_running else "waiting",
+                holder_name(chore, by_id),
+                str(chore.epoch),
+                show_time(chore.taken_at),
+                show_time(chore.held_until) if chore.is_running else "",
+                show_time(chore.done_at),
+                chore.failed or "",
+            )
+            for chore in chores
+        ),
     )
 
 

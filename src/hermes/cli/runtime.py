@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -169,14 +168,3 @@ async def run_until_signal(main: Coroutine[Any, Any, None]) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def end_with_parent() -> None:
-    """Stop this process as SIGTERM does when standard input ends: `hermes up` holds the other end, and may be killed with SIGKILL."""
-
-    def wait() -> None:
-        while os.read(0, 1024):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="hermes-parent-watch", daemon=True).start()

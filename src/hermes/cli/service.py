@@ -1,14 +1,12 @@
-"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to check it."""
+"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to check it. `supervisor.py` is what `up`
+does with its processes."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import socket
-import sys
-import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,23 +17,34 @@ from rich.markup import escape
 
 from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_notice
 from hermes.app.doctor import Health, examine
-from hermes.app.home import home_of
-from hermes.app.root import open_hermes
+from hermes.app.processes import TakeNews
+from hermes.app.root import Hermes, open_hermes
 from hermes.app.router import OpenTools
-from hermes.app.stores import open_stores
 from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import BAD_INPUT, CANNOT_RUN, complain, fail, output_console, print_json
-from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
+from hermes.cli.output import CANNOT_RUN, complain, fail, output_console, print_json
+from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener
+from hermes.cli.supervisor import supervise
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
+from hermes.ops.pulse import ParentLink, Pulse, sinks_from
 from hermes.ports.errors import StartRefused
+from hermes.ports.processes import ProcessRole
 from hermes.web import serve_until_cancelled
 
 log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+BeatFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--beat-file",
+        metavar="FILE",
+        help="Touch this file while the event loop runs; `hermes health --beat-file FILE` is then the probe of a container.",
+        show_default=False,
+    ),
+]
 
 WORKER_NICENESS = 5
 """The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
@@ -57,28 +66,26 @@ def up(*, config: Config = None) -> None:
 
 
 @app.command()
-def serve(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
+def serve(context: typer.Context, *, beat_file: BeatFile = None, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
-    if with_parent:
-        end_with_parent()
-    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings))))
+    watch = watch_parent(is_child=with_parent, beat_file=beat_file)
+    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings), watch)))
 
 
 @app.command()
-def worker(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
+def worker(context: typer.Context, *, beat_file: BeatFile = None, config: Config = None, with_parent: WithParent = False) -> None:
     """Answer messages. Run as many workers as you like, on any number of machines.
 
     On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
-    if with_parent:
-        end_with_parent()
+    watch = watch_parent(is_child=with_parent, beat_file=beat_file)
     lower_priority(WORKER_NICENESS)
-    run(run_until_signal(_work(settings, tools_opener(context, settings))))
+    run(run_until_signal(_work(settings, tools_opener(context, settings), watch)))
 
 
 @app.command()
@@ -112,17 +119,44 @@ def require_model(settings: Settings) -> None:
         fail(last)
 
 
-async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
+@dataclass(frozen=True, slots=True)
+class ProcessWatch:
+    """What watches this process, and what the parent says about other processes."""
+
+    pulse: Pulse
+    take_news: TakeNews
+
+
+def watch_parent(*, is_child: bool, beat_file: Path | None) -> ProcessWatch:
+    """Return what this process gives its beat to. A child of `hermes up` stops when its parent ends, from now on."""
+    parent = ParentLink() if is_child else None
+    if parent is not None:
+        parent.start()
+    return ProcessWatch(Pulse(sinks_from(os.environ, parent=parent, beat_file=beat_file)), parent.take_news if parent else tuple)
+
+
+@asynccontextmanager
+async def open_process(settings: Settings, open_tools: OpenTools, watch: ProcessWatch, role: ProcessRole) -> AsyncIterator[Hermes]:
+    """Open Hermes in a process of its own. It gives its beat from the beginning; its caller calls `watch.pulse.open` when it works."""
     async with (
+        watch.pulse.beating(),
         open_hermes(settings, open_tools=open_tools) as hermes,
-        watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
-        watch_over(hermes, does_chore=True),
+        watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s) as loop_watch,
+        hermes.process.following(watch.take_news),
+        watch_over(hermes, does_chore=role is ProcessRole.SERVE),
     ):
+        hermes.activity.loop_lag_s = loop_watch.worst_lag_s
+        yield hermes
+
+
+async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools, watch: ProcessWatch) -> None:
+    async with open_process(settings, open_tools, watch, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
         def ready() -> None:
             collect_and_freeze()
+            watch.pulse.open(hermes.process_id)
             log.info("web_ready", url=url)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
             for name, reason in replaced_backends(settings).items():
@@ -131,13 +165,10 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
         await serve_until_cancelled(hermes, listener, ready)
 
 
-async def _work(settings: Settings, open_tools: OpenTools) -> None:
-    async with (
-        open_hermes(settings, open_tools=open_tools) as hermes,
-        watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
-        watch_over(hermes),
-    ):
+async def _work(settings: Settings, open_tools: OpenTools, watch: ProcessWatch) -> None:
+    async with open_process(settings, open_tools, watch, ProcessRole.WORKER) as hermes:
         collect_and_freeze()
+        watch.pulse.open(hermes.process_id, lambda: hermes.activity.is_silent)
         log.info("worker_ready", concurrency=settings.work.concurrency)
         try:
             await hermes.run_worker()
@@ -167,88 +198,3 @@ def open_listener(settings: Settings) -> socket.socket:
 def os_error_text(error: OSError) -> str:
     """Return the system's text for an error; the error's own `strerror` is longer here than a person needs."""
     return os.strerror(error.errno) if error.errno else str(error)
-
-
-# --- hermes up: the stores, one web process, and workers, kept alive together
-#
-# The parent holds the stores, so a restart of a child never stops them. Children end when the parent ends, even if it is killed: each child
-# watches a pipe that the parent holds.
-
-
-STEADY_S = 10.0
-"""After a child ran this long, its next failure counts as the first."""
-MAX_PAUSE_S = 10.0
-GRACE_S = 5.0
-"""How much longer than `work.drain_s` a child may take to stop."""
-
-
-async def supervise(settings: Settings, config: Path | None) -> int:
-    """Run all processes until a signal stops them; return the exit code."""
-    roles = ["serve", *(["worker"] * settings.work.processes)]
-    stopping, killing = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        (killing if stopping.is_set() else stopping).set()  # a second signal kills the children
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    async with open_stores(settings, home_of(settings)):
-        children = [ChildProcess(role, config, stopping, killing, settings.work.drain_s + GRACE_S) for role in roles]
-        codes = await asyncio.gather(*(child.keep_alive() for child in children))
-    return next((code for code in codes if code), 0)
-
-
-@dataclass(slots=True)
-class ChildProcess:
-    """One child process. The parent starts it again when it dies."""
-
-    role: str
-    config: Path | None
-    stopping: asyncio.Event
-    killing: asyncio.Event
-    stop_timeout_s: float
-    """How long the child may take to stop; then the parent kills it, and another worker takes its turns over."""
-
-    async def keep_alive(self) -> int:
-        """Run the child until everything stops. Bad settings stop everything: a restart would not help."""
-        failures = 0
-        while not self.stopping.is_set():
-            began = time.monotonic()
-            code = await self._run_once()
-            if self.stopping.is_set():
-                return 0
-            if code == BAD_INPUT:
-                self.stopping.set()
-                return code
-            failures = 1 if time.monotonic() - began > STEADY_S else failures + 1
-            pause_s = min(0.5 * 2 ** (failures - 1), MAX_PAUSE_S)
-            log.warning("process_died", role=self.role, code=code, restarts_in_s=pause_s)
-            await self._sleep(pause_s)
-        return 0
-
-    async def _run_once(self) -> int:
-        options = ["--config", str(self.config)] if self.config else []
-        command = [sys.executable, "-m", "hermes", self.role, "--with-parent", *options]
-        # A session of its own: Ctrl-C in the terminal reaches only the parent, which then stops the children.
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
-        died = asyncio.create_task(process.wait())
-        stopped = asyncio.create_task(self.stopping.wait())
-        await asyncio.wait({died, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not died.done():
-            process.terminate()
-            killed = asyncio.create_task(self.killing.wait())
-            await asyncio.wait({died, killed}, timeout=self.stop_timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            killed.cancel()
-            if not died.done():
-                log.warning("process_killed", role=self.role, pid=process.pid)
-                process.kill()
-        return await died
-
-    async def _sleep(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self.stopping.wait()
-        except TimeoutError:
-            return

@@ -166,6 +166,17 @@ class WorkSettings:
     sweep_s: Seconds = 2.0
     """Seconds between searches for the jobs of dead workers."""
 
+    replace_after_s: Seconds = 10.0
+    """Seconds without a beat after which `hermes up` kills one of its processes and starts another. The beat comes from the event loop and
+    needs no store, so an outage of PostgreSQL kills no process."""
+
+    silent_after_s: Seconds = 60.0
+    """Seconds for which turns wait and no turn ends, although the worker gives its beat; then it is silent, and `hermes up` replaces it. A
+    worker that is full of turns which may still end is not silent."""
+
+    late_after_s: Seconds = 60.0
+    """Seconds that the oldest message may wait for a worker; after that `/ready` says `degraded`."""
+
     drain_s: SecondsOrZero = 30.0
     """Seconds that a worker waits for its running turns after SIGTERM. Another worker repeats the turns that have not ended by then.
     Set the grace period of the service manager (Docker: 10 s) to more than this."""

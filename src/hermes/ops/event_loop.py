@@ -32,8 +32,8 @@ MAX_FRAMES = 12
 @asynccontextmanager
 async def watch_event_loop(
     alerts: Alerts, metrics: Metrics, *, blocked_after_s: float = 1.0, interval_s: float = 0.1
-) -> AsyncIterator[None]:
-    """Watch the running event loop until the block ends.
+) -> AsyncIterator[LoopWatch]:
+    """Watch the running event loop until the block ends; yield the watch.
 
     The watcher calls `alerts` from its own thread, because the blocked loop cannot."""
     watch = LoopWatch(alerts, metrics, threading.get_ident(), blocked_after_s, interval_s)
@@ -42,7 +42,7 @@ async def watch_event_loop(
     thread = threading.Thread(target=watch.look, name="hermes-loop-watch", daemon=True)
     thread.start()
     try:
-        yield
+        yield watch
     finally:
         watch.stop.set()
         await end_tasks(beating)

@@ -2,6 +2,7 @@
 
 errors     what can go wrong behind a port
 runtime    transactions, the time, alerts, jobs, chores
+processes  the processes of Hermes: their rows, and what happened to them
 users      users and their channels, API keys, agents
 credits    what a turn may cost: credits, budgets, the money of a day
 inbox      messages until they are answered, and the signal that an answer is there

@@ -3,6 +3,7 @@
 PortError
 ├── StoreUnavailable      try again later; nothing, or an unknown part, was done
 ├── ClaimLost             another worker has taken over this conversation; stop
+├── LeaseLost             another process has taken over this chore; stop
 ├── StaleHead             the list was changed since it was read
 ├── OutOfCredit           nothing was reserved
 ├── InboxFull             nothing was accepted
@@ -33,6 +34,10 @@ class StoreUnavailable(PortError):
 
 class ClaimLost(PortError):
     """Another worker has taken over this conversation; this worker's write was not made."""
+
+
+class LeaseLost(PortError):
+    """Another process has taken over this chore; this process's write was not made."""
 
 
 class StaleHead(PortError):

@@ -266,8 +266,9 @@ class Dream:
 class Dreams(Protocol):
     """Dreams by user, day and depth. Fails closed; texts are sealed."""
 
-    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
-        """Return some users who have facts and no dream of this depth for this period; for a light one the facts must be new."""
+    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, after: UUID | None = None, limit: int = 100) -> Sequence[UUID]:
+        """Return some users who have facts and no dream of this depth for this period, ordered by id, from the id `after` on; for a light
+        dream the facts must be new."""
         ...
 
     async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:

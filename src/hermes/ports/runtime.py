@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,22 +121,57 @@ class ChoreLease:
     """How often the chore was taken; a lease with a higher epoch ends this one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoreRecord:
+    """What the store knows about a chore."""
+
+    name: str
+    epoch: int
+    holder: UUID | None
+    """The process that took it last; None if a process of an earlier version did."""
+    taken_at: datetime | None
+    held_until: datetime
+    """When the lease ends; if no process does the chore, before when no process takes it again."""
+    is_running: bool
+    """Whether the holder does the chore now: it took the chore, has not ended it, and its lease lasts."""
+    done_at: datetime | None
+    failed: str | None
+    """Why the last try failed; None after a success."""
+
+
 class Chores(Protocol):
     """Chores by name. Time is divided into numbered slots, and a chore is done once in each. If no process ran, it is done late, and once
     for all slots that were missed. Leases use the store's clock. Fails closed: while the store is down, no chore begins."""
 
-    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it."""
+    async def take(
+        self, tx: Transaction, chore: str, slot: int, *, lease_s: float, holder: UUID | None = None, even_if_done: bool = False
+    ) -> ChoreLease | None:
+        """Take a chore that was not done in this slot or a later one; None if it was done, or if another process is doing it. Does not wait
+        for a transaction of the process that is doing it.
+
+        `even_if_done` takes it although it was done in this slot, or pauses after a failure: then it counts as not done until its end, and
+        if the process dies, another one does it."""
         ...
 
     async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
         """Renew the lease; False if another process has taken the chore."""
         ...
 
+    async def fence(self, tx: Transaction, lease: ChoreLease) -> None:
+        """Check that the lease is still this process's own. Raises LeaseLost; then the caller's transaction must not commit.
+
+        No other process can take the chore until the transaction has ended, so everything that it writes is written under this lease."""
+        ...
+
     async def end(self, tx: Transaction, lease: ChoreLease) -> None:
         """Note that the chore is done in its slot. A call with an old lease changes nothing."""
         ...
 
-    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
-        """Give the chore back undone; after the pause any process may take it again. A call with an old lease changes nothing."""
+    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0, failed: str | None = None) -> None:
+        """Give the chore back undone; after the pause any process may take it again. `failed` says why; None leaves the note of the last
+        failure as it is. A call with an old lease changes nothing."""
+        ...
+
+    async def all(self, tx: Transaction) -> Sequence[ChoreRecord]:
+        """Return every chore that was ever taken, by name."""
         ...

@@ -2,26 +2,39 @@
 
 Time is cut into slots, and a chore is done once in each of them. The process that ticks first leases the chore and does it in the
 background; if that process dies, its lease runs out and another process takes the chore. Every chore may be cut off and repeated without
-harm, so nothing here has to be exactly once. Does not know what the chores do."""
+harm, so nothing here has to be exactly once. Each transaction of a chore first checks the lease, so that a process that was paused and
+wakes up writes nothing after another one took over. Does not know what the chores do."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import StoreUnavailable
-from hermes.ports.runtime import ChoreLease, Chores, Transactions
+from hermes.ports.errors import LeaseLost, NotFound, StoreUnavailable
+from hermes.ports.runtime import ChoreLease, Chores, Transaction, Transactions
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
-ChoreAction = Callable[[datetime], Awaitable[object]]
-"""Does a chore; given the time of the tick that began it."""
+
+@dataclass(frozen=True, slots=True)
+class ChoreRun:
+    """What a chore is given when it is done."""
+
+    now: datetime
+    """The time of the tick that began it."""
+    transactions: Transactions
+    """For everything that the chore writes: every transaction raises LeaseLost if another process has taken the chore over."""
+
+
+ChoreAction = Callable[[ChoreRun], Awaitable[object]]
+"""Does a chore; returns what to tell an operator who asked for it, for instance how many users it was for."""
 
 HOUR_S, DAY_S, WEEK_S = 3_600.0, 86_400.0, 604_800.0
 MONDAY_S = 4 * DAY_S
@@ -39,6 +52,8 @@ class Chore:
     do: ChoreAction
     begins_s: float = 0.0
     """When slot 0 begins: seconds after 1970-01-01, 00:00 UTC."""
+    counts: str = ""
+    """What the number counts that its action returns, in the singular: `user`. Empty: it returns none."""
 
     def slot(self, now: datetime) -> int:
         """The number of the slot that a time lies in."""
@@ -60,24 +75,35 @@ def default_chores(
 ) -> tuple[Chore, ...]:
     """The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
     return (
-        Chore(name="reminders", every_s=remind_every_s, do=remind),
-        Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S),
-        Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S),
-        Chore(name="re_embedding", every_s=HOUR_S, do=re_embed),
-        Chore(name="journal_retention", every_s=HOUR_S, do=empty_journal),
+        Chore(name="reminders", every_s=remind_every_s, do=remind, counts="message"),
+        Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S, counts="user"),
+        Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S, counts="user"),
+        Chore(name="re_embedding", every_s=HOUR_S, do=re_embed, counts="fact"),
+        Chore(name="journal_retention", every_s=HOUR_S, do=empty_journal, counts="entry"),
     )
+
+
+class ChoreBusy(Exception):
+    """Another process is doing this chore now."""
 
 
 class ChoreScheduler:
     """Does chores. One for each process; the caller ticks it every few seconds, and closes it before the stores."""
 
     def __init__(
-        self, transactions: Transactions, leases: Chores, chores: Sequence[Chore], *, lease_s: float = 60.0, pause_s: float = 60.0
+        self,
+        transactions: Transactions,
+        leases: Chores,
+        chores: Sequence[Chore],
+        *,
+        lease_s: float = 60.0,
+        pause_s: float = 60.0,
+        holder: UUID | None = None,
     ) -> None:
         """`lease_s` is how long a process keeps a chore that it no longer renews. `pause_s` is the wait after a failure; it is never longer
-        than the chore's interval."""
+        than the chore's interval. `holder` is the id of this process."""
         self._transactions, self._leases, self._chores = transactions, leases, tuple(chores)
-        self._lease_s, self._pause_s = lease_s, pause_s
+        self._lease_s, self._pause_s, self._holder = lease_s, pause_s, holder
         self._running: dict[str, asyncio.Task[None]] = {}
         self._look_again_at: dict[str, datetime] = {}
 
@@ -90,7 +116,7 @@ class ChoreScheduler:
                 continue
             try:
                 async with self._transactions.begin() as tx:
-                    lease = await self._leases.take(tx, chore.name, chore.slot(now), lease_s=self._lease_s)
+                    lease = await self._leases.take(tx, chore.name, chore.slot(now), lease_s=self._lease_s, holder=self._holder)
             except StoreUnavailable as error:
                 log.warning("clock_stopped", chore=chore.name, error=type(error).__name__)
                 return
@@ -98,6 +124,18 @@ class ChoreScheduler:
                 self._look_again_at[chore.name] = min(now + timedelta(seconds=RECHECK_S), chore.next(now))
                 continue
             self._running[chore.name] = asyncio.create_task(self._run(chore, lease, now), name=f"chore {chore.name}")
+
+    async def run_now(self, name: str, now: datetime) -> object:
+        """Do a chore at once, also if it was done in this slot already; return what its action returned. If this process dies meanwhile,
+        another one does the chore. Raises NotFound, ChoreBusy, LeaseLost if another process took over, and the chore's own errors."""
+        chore = next((chore for chore in self._chores if chore.name == name), None)
+        if chore is None:
+            raise NotFound(f"there is no chore {name!r}; there are: {', '.join(sorted(chore.name for chore in self._chores))}")
+        async with self._transactions.begin() as tx:
+            lease = await self._leases.take(tx, chore.name, chore.slot(now), lease_s=self._lease_s, holder=self._holder, even_if_done=True)
+        if lease is None:
+            raise ChoreBusy
+        return await self._do(chore, lease, now)
 
     async def idle(self) -> None:
         """Wait until the chores that run here have ended. For tests, and for callers that need their results."""
@@ -108,31 +146,45 @@ class ChoreScheduler:
         await end_tasks(*self._running.values())
 
     async def _run(self, chore: Chore, lease: ChoreLease, now: datetime) -> None:
-        running = asyncio.current_task()
-        assert running is not None  # noqa: S101  # this is one
-        renewing = asyncio.create_task(self._renew(lease, running))
         try:
-            await chore.do(now)
-        except asyncio.CancelledError:
-            await self._give_back(lease, 0.0)
-            raise
+            await self._do(chore, lease, now)
+        except LeaseLost:
+            log.warning("chore_taken_over", chore=chore.name)
         except Exception as error:  # noqa: BLE001  # a chore may fail in any way; the log says so, and it is tried again
             log.warning("chore_failed", chore=chore.name, error=type(error).__name__)
-            await self._give_back(lease, min(self._pause_s, chore.every_s))
+
+    async def _do(self, chore: Chore, lease: ChoreLease, now: datetime) -> object:
+        """Do a chore under its lease, and end or give back the lease."""
+        running = asyncio.current_task()
+        assert running is not None  # noqa: S101  # this is one
+        lost = asyncio.Event()
+        renewing = asyncio.create_task(self._renew(lease, running, lost))
+        try:
+            result = await chore.do(ChoreRun(now, FencedTransactions(self._transactions, self._leases, lease)))
+        except asyncio.CancelledError:
+            if lost.is_set() and not running.uncancel():
+                raise LeaseLost from None
+            await self._give_back(lease, 0.0)
+            raise
+        except Exception as error:
+            await self._give_back(lease, min(self._pause_s, chore.every_s), failed=type(error).__name__)
+            raise
         else:
             await self._end(lease)
+            return result
         finally:
             await end_tasks(renewing)
 
-    async def _renew(self, lease: ChoreLease, running: asyncio.Task[None]) -> None:
-        """Renew the lease. Cancel the chore if another process has taken it over, because this one did not renew in time."""
+    async def _renew(self, lease: ChoreLease, running: asyncio.Task[object], lost: asyncio.Event) -> None:
+        """Renew the lease. Cancel the chore if another process has taken it over, because this one did not renew in time: its next
+        transaction would raise LeaseLost, but until then it could still wait for a model."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
             with suppress(StoreUnavailable):
                 async with self._transactions.begin() as tx:
                     is_ours = await self._leases.keep(tx, lease, lease_s=self._lease_s)
                 if not is_ours:
-                    log.warning("chore_taken_over", chore=lease.chore)
+                    lost.set()
                     running.cancel()
                     return
             stop_if_cancelled()
@@ -142,7 +194,29 @@ class ChoreScheduler:
             async with self._transactions.begin() as tx:
                 await self._leases.end(tx, lease)
 
-    async def _give_back(self, lease: ChoreLease, pause_s: float) -> None:
+    async def _give_back(self, lease: ChoreLease, pause_s: float, failed: str | None = None) -> None:
         with suppress(StoreUnavailable):  # then the lease runs out by itself
             async with self._transactions.begin() as tx:
-                await self._leases.give_back(tx, lease, pause_s=pause_s)
+                await self._leases.give_back(tx, lease, pause_s=pause_s, failed=failed)
+
+
+@dataclass(frozen=True, slots=True)
+class FencedTransactions:
+    """The port Transactions for a chore: every transaction first checks that the lease is still this process's own.
+
+    Costs one statement a transaction, which chores can afford: no user waits for them."""
+
+    transactions: Transactions
+    leases: Chores
+    lease: ChoreLease
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        """Open a transaction under the lease. Raises LeaseLost, and as `Transactions.begin`."""
+        async with self.transactions.begin() as tx:
+            await self.leases.fence(tx, self.lease)
+            yield tx
+
+    def once(self) -> AbstractAsyncContextManager[Transaction]:
+        """As `begin`: a single statement needs a transaction too, or the lease could be lost between the check and the write."""
+        return self.begin()

@@ -1,15 +1,15 @@
 """Dreams: lines about what several facts of a user say together, and about what Hermes does not know yet.
 
 A light dream reads the facts of the day, a deep one all facts. Both only add lines that name the facts they follow from; a dream never
-changes a fact. Every line is reviewed before it may reach a prompt, and the rejected ones are kept with the reason. First the lines, values
-in and lines out; then Dreamer, which dreams for one user; then DreamJob, for all users who are due. The chores decide when it runs."""
+changes a fact. A model draws the conclusions: without a model there is no dream, because counted words are noise. Every line is reviewed
+before it may reach a prompt, and the rejected ones are kept with the reason. First the lines, values in and lines out; then Dreamer, which
+dreams for one user; then DreamJob, for all users who are due. The chores decide when it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import PortError, StoreUnavailable
+from hermes.ports.errors import LeaseLost, PortError, StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Dreams, Fact, Memories, Souls
 from hermes.ports.models import CallPurpose
 from hermes.ports.runtime import Transactions
@@ -27,7 +27,7 @@ from hermes.soul.extract_answer import CODE_FENCE, BadAnswer
 from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
 from hermes.soul.memory_model import MemoryCause, MemoryModel, TextCompleter
 from hermes.soul.prompt_layers import MAX_GAPS, Sanitize, data_block
-from hermes.soul.terms import canonical, terms, words
+from hermes.soul.terms import canonical, terms
 
 MAX_INSIGHTS = 5
 MIN_EVIDENCE_FACTS = 2
@@ -48,38 +48,9 @@ def period_of(depth: DreamDepth, now: datetime) -> date:
     return today if depth is DreamDepth.LIGHT else today - timedelta(days=today.weekday())
 
 
-def light_dream(facts: Sequence[Fact], *, now: datetime) -> list[Dream]:
-    """Insights from the last day's facts: each names a word that several of them share, with those facts as evidence."""
-    recent = [fact for fact in facts if fact.key is None and fact.valid_from > now - PERIOD[DreamDepth.LIGHT]]
-    return [replace(dream, depth=DreamDepth.LIGHT) for dream in recurring_words(recent, "Today they came back to")]
-
-
-def deep_dream(facts: Sequence[Fact], before: Sequence[Dream]) -> list[Dream]:
-    """Insights from all facts, without a model, and gaps. `before` is the last dream: gaps that it did not name come first."""
-    free = [fact for fact in facts if fact.key is None]
-    return [*recurring_words(free, "They often come back to"), *find_gaps(facts, before)]
-
-
-def recurring_words(facts: Sequence[Fact], opening: str) -> list[Dream]:
-    """One line per word that several facts share. A fact counts only for its most common word, so that no two lines say the same."""
-    by_term: dict[str, set[UUID]] = defaultdict(set)
-    spelling: dict[str, Counter[str]] = defaultdict(Counter)
-    for fact in facts:
-        for word in words(fact.text):
-            for term in terms(word):
-                by_term[term].add(fact.id)
-                spelling[term][word] += 1
-    used: set[UUID] = set()
-    lines: list[Dream] = []
-    for term in sorted(by_term, key=lambda term: (-len(by_term[term]), term)):
-        fresh = by_term[term] - used
-        if len(fresh) < MIN_EVIDENCE_FACTS or len(lines) == MAX_INSIGHTS:
-            continue
-        used |= fresh
-        spelled = spelling[term].most_common(1)[0][0]
-        ordered = tuple(fact.id for fact in facts if fact.id in fresh)
-        lines.append(Dream(kind=DreamKind.INSIGHT, text=f"{opening} {spelled} ({len(fresh)} times).", evidence=ordered))
-    return lines
+def facts_of_day(facts: Sequence[Fact], now: datetime) -> list[Fact]:
+    """The facts that Hermes learnt within the last day: what a light dream reads."""
+    return [fact for fact in facts if fact.valid_from > now - PERIOD[DreamDepth.LIGHT]]
 
 
 def find_gaps(facts: Sequence[Fact], before: Sequence[Dream]) -> list[Dream]:
@@ -168,21 +139,16 @@ class Dreamer:
     souls: Souls
     sanitize: Sanitize
     complete: TextCompleter | None = None
-    """None: no model; insights come from counting words alone."""
+    """Asks a model; None: there is no model, and so no dream."""
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     timeout_s: float = 60.0
 
-    async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream]:
-        """Dream for one user; return the reviewed lines, or none if this period has its dream already. Raises UserErased."""
-        async with self.transactions.begin() as tx:
-            facts = await self.memories.live(tx, user_id, now=now)
-            before = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
-        # In threads: a user of many years has thousands of facts, and no other user should wait for their dream.
-        if depth is DreamDepth.LIGHT:
-            lines = await asyncio.to_thread(light_dream, facts, now=now)
-        else:
-            lines = await self._deep(user_id, list(facts), list(before))
-        checked = await asyncio.to_thread(review_dreams, lines, facts, self.sanitize)
+    async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream] | None:
+        """Dream for one user, and store it; return the reviewed lines, none if this period has its dream already. Returns None, and stores
+        nothing, if no model answered: the user stays due. Raises UserErased."""
+        checked = await self.imagine(user_id, depth, now=now)
+        if checked is None:
+            return None
         async with self.transactions.begin() as tx:
             await self.memories.lock(tx, user_id)
             # A line whose facts were forgotten while the model worked is dropped too.
@@ -196,18 +162,33 @@ class Dreamer:
             await self.souls.invalidate(user_id)
         return checked
 
-    async def _deep(self, user_id: UUID, facts: list[Fact], before: list[Dream]) -> list[Dream]:
-        counted = await asyncio.to_thread(deep_dream, facts, before)
-        if self.complete is None or len(facts) < MIN_FACTS_FOR_MODEL:
-            return counted
+    async def imagine(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream] | None:
+        """Return the reviewed lines that a dream would have now, and store nothing; None if no model answered. Raises UserErased."""
+        if self.complete is None:
+            return None
+        async with self.transactions.begin() as tx:
+            facts = list(await self.memories.live(tx, user_id, now=now))
+            before = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
+        insights = await self._insights(self.complete, user_id, facts if depth is DreamDepth.DEEP else facts_of_day(facts, now))
+        if insights is None:
+            return None
+        lines = [replace(dream, depth=depth) for dream in insights]
+        if depth is DreamDepth.DEEP:
+            lines.extend(find_gaps(facts, before))
+        # In a thread: a user of many years has thousands of facts, and no other user should wait for their dream.
+        return await asyncio.to_thread(review_dreams, lines, facts, self.sanitize)
+
+    async def _insights(self, complete: TextCompleter, user_id: UUID, facts: list[Fact]) -> list[Dream] | None:
+        """What a model concludes from the facts; none if they are too few to ask, and None if no model answered."""
+        if len(facts) < MIN_FACTS_FOR_MODEL:
+            return []
         no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
         try:
             async with asyncio.timeout(self.timeout_s):
-                insights = read_insights(await self.complete(insight_prompt(facts)), facts)
+                return read_insights(await complete(insight_prompt(facts)), facts)
         except no_answer as error:
             log.warning("dream_without_model", user_id=str(user_id), error=type(error).__name__)
-            return counted
-        return [*insights, *(dream for dream in counted if dream.kind is DreamKind.GAP)]
+            return None
 
 
 PAGE_SIZE = 50
@@ -221,44 +202,46 @@ class DreamJob:
     dreamer: Dreamer
     people: Users
     memory_model: MemoryModel | None = None
-    """None: no model; insights come from counting words alone."""
+    """None: there is no model, and no user dreams."""
+
+    def under(self, transactions: Transactions) -> DreamJob:
+        """The same job, with these transactions: those of a chore's lease."""
+        return replace(self, dreamer=replace(self.dreamer, transactions=transactions))
 
     async def dream(self, depth: DreamDepth, *, now: datetime) -> int:
-        """Dream for all who are due in this period; return for how many. Safe to repeat and to cut off. Raises StoreUnavailable."""
-        dreamt, failed = 0, set[UUID]()
-        while due := await self._due(depth, now, failed):
+        """Dream for all who are due in this period; return for how many. Safe to repeat and to cut off. Raises StoreUnavailable and
+        LeaseLost."""
+        dreamt, last = 0, None
+        while self.memory_model is not None and (due := await self._due(depth, now, last)):
             for user_id in due:
-                if await self._dream(user_id, depth, now):
-                    dreamt += 1
-                else:
-                    failed.add(user_id)
+                dreamt += await self._dream(user_id, depth, now)
+            last = due[-1]
         return dreamt
 
-    async def _due(self, depth: DreamDepth, now: datetime, failed: set[UUID]) -> list[UUID]:
-        """Some users who are due. A user whose dream failed stays due, and is left out."""
+    async def dreamer_of(self, user_id: UUID) -> Dreamer | None:
+        """Return a dreamer that asks models on behalf of the user, at the account that they linked last. None if the user has no account,
+        or if their tier has no model that can read."""
+        if self.memory_model is None:
+            return None
         async with self.dreamer.transactions.begin() as tx:
-            due = await self.dreamer.dreams.due(tx, depth, period_of(depth, now), limit=PAGE_SIZE + len(failed))
-        return [user_id for user_id in due if user_id not in failed]
+            channels = (await self.people.channels(tx, [user_id])).get(user_id)
+        if not channels or not await self.memory_model.has_model(user_id, channels[-1].account):
+            return None
+        cause = MemoryCause(CallPurpose.DREAM, channels[-1].platform)
+        complete = self.memory_model.on_behalf_of(user_id, channels[-1].account, cause, deadline_s=self.dreamer.timeout_s - 5.0)
+        return replace(self.dreamer, complete=complete)
+
+    async def _due(self, depth: DreamDepth, now: datetime, last: UUID | None) -> Sequence[UUID]:
+        async with self.dreamer.transactions.begin() as tx:
+            return await self.dreamer.dreams.due(tx, depth, period_of(depth, now), after=last, limit=PAGE_SIZE)
 
     async def _dream(self, user_id: UUID, depth: DreamDepth, now: datetime) -> bool:
+        """Dream for one user; return whether there is a dream now. An error of one user ends nothing."""
         try:
-            dreamer = await self._dreamer_of(user_id) if depth is DreamDepth.DEEP else self.dreamer
-            await dreamer.dream(user_id, depth, now=now)
-        except StoreUnavailable:
+            dreamer = await self.dreamer_of(user_id)
+            return dreamer is not None and await dreamer.dream(user_id, depth, now=now) is not None
+        except (StoreUnavailable, LeaseLost):
             raise
         except PortError as error:
             log.warning("dream_failed", user_id=str(user_id), depth=str(depth), error=type(error).__name__)
             return False
-        return True
-
-    async def _dreamer_of(self, user_id: UUID) -> Dreamer:
-        """A dreamer that asks models on behalf of the user, at the account that they linked last."""
-        if self.memory_model is None:
-            return self.dreamer
-        async with self.dreamer.transactions.begin() as tx:
-            channels = (await self.people.channels(tx, [user_id])).get(user_id)
-        if not channels:
-            return self.dreamer
-        cause = MemoryCause(CallPurpose.DREAM, channels[-1].platform)
-        complete = self.memory_model.on_behalf_of(user_id, channels[-1].account, cause, deadline_s=self.dreamer.timeout_s - 5.0)
-        return replace(self.dreamer, complete=complete)

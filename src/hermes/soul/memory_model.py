@@ -113,6 +113,10 @@ class MemoryModel:
 
         return complete
 
+    async def has_model(self, user_id: UUID, account: str) -> bool:
+        """Whether the user's tier has a model that can read. It may still not answer. Raises UserErased and NotFound."""
+        return bool(self.chain) or self.can_read(await self._tier_of(user_id, account))
+
     async def _tier_of(self, user_id: UUID, account: str) -> str:
         async with self.transactions.begin() as tx:
             user: User = await self.people.get(tx, user_id)

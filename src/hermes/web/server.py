@@ -41,12 +41,13 @@ from hermes.web.limits import BodyLimit, RateLimit
 from hermes.web.messages import message_routes, proactive_routes, visitor_proactive_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.operations import event_routes
+from hermes.web.readiness import PartDegraded, check_queue, check_workers
 from hermes.web.run_states import RunReader
 from hermes.web.runs import RunServices, run_routes
 from hermes.web.webhooks import MAX_WEBHOOK_BYTES, webhook_routes
 
 Probe = Callable[[], Awaitable[object]]
-"""Checks that a part answers; raises if it does not."""
+"""Checks that a part answers; raises if it does not, PartDegraded with the reason if it works less well than it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class WebServices:
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})
-    """The parts without which Hermes can accept no message. The others only make it faster."""
+    """The parts without which Hermes can accept no message. Without the others it answers later or more slowly."""
     has_chat: bool = True
     """Whether the chat page is served."""
     my_data: MyDataStores | None = None
@@ -158,7 +159,7 @@ def health_routes(services: WebServices) -> APIRouter:
 
     @routes.get("/ready", summary="Whether Hermes can accept messages, part by part", responses={503: {"description": "It cannot."}})
     async def ready() -> JSONResponse:
-        """`ready`; `degraded` if a part is down that only makes Hermes faster; `unavailable` with 503 if a part is down that it needs."""
+        """`ready`; `degraded` if messages are accepted, but are answered late or slowly; `unavailable` with 503 if none can be accepted."""
         states = await asyncio.gather(*(state_of(probe) for probe in services.probes.values()))
         parts = dict(zip(services.probes, states, strict=True))
         down = {name for name, state in parts.items() if state != "ok"}
@@ -181,6 +182,8 @@ async def state_of(probe: Probe) -> str:
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             await probe()
+    except PartDegraded as error:
+        return f"degraded: {error}"
     except TimeoutError:
         return f"down: no answer within {PROBE_TIMEOUT_S:g} s"
     except Exception as error:  # noqa: BLE001  # a probe may fail in any way, and each means that the part is down
@@ -249,7 +252,13 @@ def web_services_from(hermes: Hermes) -> WebServices:
         account_channels=hermes.account_channels,
         inbound=hermes.inbound,
         metrics=hermes.metrics,
-        probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis, "models": hermes.model_health.probe},
+        probes={
+            "postgres": hermes.database.ping,
+            "redis": hermes.ping_redis,
+            "models": hermes.model_health.probe,
+            "workers": lambda: check_workers(hermes),
+            "queue": lambda: check_queue(hermes),
+        },
         settings=hermes.settings.web,
         completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,

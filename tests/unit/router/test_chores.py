@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import LeaseLost, NotFound, StoreUnavailable
 from hermes.ports.runtime import Transaction
-from hermes.router.chores import Chore, ChoreScheduler, default_chores
+from hermes.router.chores import Chore, ChoreBusy, ChoreRun, ChoreScheduler, default_chores
 from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -35,8 +35,8 @@ class Diary:
         self.done: list[datetime] = []
         self.errors = list(errors)
 
-    async def __call__(self, now: datetime) -> None:
-        self.done.append(now)
+    async def __call__(self, run: ChoreRun) -> None:
+        self.done.append(run.now)
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
@@ -81,8 +81,8 @@ async def test_a_chore_that_fails_is_left_alone_for_a_while_and_holds_up_no_othe
 async def test_what_takes_long_holds_up_neither_the_tick_nor_the_others_and_is_not_begun_twice() -> None:
     gate, begun, quick = asyncio.Event(), [], Diary()
 
-    async def slow(now: datetime) -> None:
-        begun.append(now)
+    async def slow(run: ChoreRun) -> None:
+        begun.append(run.now)
         await gate.wait()
 
     works = clockwork(MemoryChores(), Chore(name="slow", every_s=10, do=slow), Chore(name="quick", every_s=10, do=quick))
@@ -99,7 +99,7 @@ async def test_whoever_is_at_it_gives_signs_of_life_and_whoever_lost_it_stops() 
     time, cut_off = Time(), asyncio.Event()
     rota = MemoryChores(clock=time)
 
-    async def slow(_: datetime) -> None:
+    async def slow(_: ChoreRun) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -120,7 +120,7 @@ async def test_whoever_is_at_it_gives_signs_of_life_and_whoever_lost_it_stops() 
 async def test_closing_stops_what_is_being_done_and_leaves_it_to_others() -> None:
     rota, cut_off = MemoryChores(), []
 
-    async def slow(_: datetime) -> None:
+    async def slow(_: ChoreRun) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -171,3 +171,88 @@ async def test_dreams_come_at_night_light_ones_daily_and_deep_ones_on_mondays() 
     assert begun["dream_deeply"] == ["Sun 12", "Mon 04", "Mon 04", "Mon 04"], "the first one makes up for what nobody was there for"
     assert begun["dream_lightly"][:3] == ["Sun 12", "Mon 03", "Tue 03"]
     assert (len(begun["dream_lightly"]), len(begun["re_embed"]), len(begun["remind"])) == (16, 360, 360)
+
+
+# --- a chore that another process took over
+
+
+async def test_a_process_that_lost_its_lease_opens_no_transaction_any_more_and_ends_nothing() -> None:
+    time, written, woken = Time(), list[str](), asyncio.Event()
+    rota = MemoryChores(clock=time)
+
+    async def slow(run: ChoreRun) -> None:
+        async with run.transactions.begin():
+            written.append("before")
+        await woken.wait()
+        async with run.transactions.once():
+            written.append("after")
+
+    sleeper, diary = clockwork(rota, Chore(name="c", every_s=3_600, do=slow), lease_s=60), Diary()
+    await sleeper.tick(NOON)
+    await asyncio.sleep(0)
+    time.now = 61
+    other = clockwork(rota, Chore(name="c", every_s=3_600, do=diary))
+    await other.tick(NOON)
+    await other.idle()
+    woken.set()
+    with structlog.testing.capture_logs() as logs:
+        await sleeper.idle()
+    assert (written, diary.done) == (["before"], [NOON])
+    assert logs == [{"event": "chore_taken_over", "chore": "c", "log_level": "warning"}]
+    assert (rota.rows["c"].epoch, rota.rows["c"].failed) == (2, None), "a late process leaves the row of its successor alone"
+
+
+async def test_a_chore_on_demand_that_is_lost_says_so_even_if_it_only_waits() -> None:
+    rota = MemoryChores()
+
+    async def slow(_: ChoreRun) -> None:
+        rota.rows["c"].epoch += 1
+        await asyncio.Event().wait()
+
+    with pytest.raises(LeaseLost):
+        await clockwork(rota, Chore(name="c", every_s=10, do=slow), lease_s=0.03).run_now("c", NOON)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+# --- on demand
+
+
+async def test_a_chore_is_done_on_demand_although_its_slot_is_done_and_stays_done() -> None:
+    rota, diary = MemoryChores(), Diary()
+    works = clockwork(rota, Chore(name="c", every_s=10, do=diary))
+    await works.tick(NOON)
+    await works.idle()
+    await works.run_now("c", NOON + timedelta(seconds=1))
+    await works.tick(NOON + timedelta(seconds=2))
+    await works.idle()
+    assert diary.done == [NOON, NOON + timedelta(seconds=1)]
+
+
+async def test_on_demand_the_result_and_the_error_of_a_chore_reach_the_caller() -> None:
+    async def count(_: ChoreRun) -> int:
+        return 3
+
+    rota = MemoryChores()
+    works = clockwork(rota, Chore(name="good", every_s=10, do=count), Chore(name="bad", every_s=10, do=Diary(ValueError())))
+    assert await works.run_now("good", NOON) == 3
+    with pytest.raises(ValueError, match=r"^$"):
+        await works.run_now("bad", NOON)
+    assert rota.rows["bad"].failed == "ValueError"
+    with pytest.raises(NotFound, match="there is no chore 'ugly'; there are: bad, good"):
+        await works.run_now("ugly", NOON)
+
+
+async def test_a_chore_that_another_process_is_doing_is_not_done_on_demand() -> None:
+    rota, gate = MemoryChores(), asyncio.Event()
+
+    async def slow(_: ChoreRun) -> None:
+        await gate.wait()
+
+    works = clockwork(rota, Chore(name="c", every_s=10, do=slow))
+    await works.tick(NOON)
+    with pytest.raises(ChoreBusy):
+        await clockwork(rota, Chore(name="c", every_s=10, do=Diary())).run_now("c", NOON)
+    gate.set()
+    await works.idle()

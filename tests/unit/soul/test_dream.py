@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -11,7 +10,7 @@ import pytest
 
 from hermes.packs.concierge.fact_keys import FITNESS_HEADING
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactOrigin
-from hermes.soul.dream import deep_dream, find_gaps, light_dream, period_of, read_insights, review_dreams
+from hermes.soul.dream import facts_of_day, find_gaps, period_of, read_insights, review_dreams
 from hermes.soul.extract_answer import BadAnswer
 from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
 
@@ -35,30 +34,9 @@ def test_a_day_is_a_day_and_a_week_begins_on_monday() -> None:
     assert (period_of(DreamDepth.LIGHT, NOW), period_of(DreamDepth.DEEP, NOW)) == (date(2026, 11, 15), date(2026, 11, 9))
 
 
-def test_a_light_dream_says_what_the_day_came_back_to() -> None:
-    facts = [
-        fact("I want to learn to surf", number=1),
-        fact("My surfboard is blue and I surf badly", number=2),
-        fact("My brother surfs", age=timedelta(days=3)),
-        fact("I like tea"),
-        fact("surfing", "interests"),
-    ]
-    [dream] = light_dream(facts, now=NOW)
-    expected = Dream(
-        kind=DreamKind.INSIGHT, text="Today they came back to surf (2 times).", evidence=(UUID(int=1), UUID(int=2)), depth=DreamDepth.LIGHT
-    )
-    assert replace(dream, id=expected.id) == expected
-
-
-def test_a_deep_dream_says_what_all_facts_come_back_to_and_what_is_missing() -> None:
-    facts = [fact("I love ramen"), fact("Ramen with my sister is the best"), fact("My sister lives in Rome"), fact("vegan", "diet")]
-    dreams = deep_dream(facts, [])
-    assert said(dreams) == [
-        (DreamKind.INSIGHT, "They often come back to ramen (2 times)."),
-        (DreamKind.GAP, gap_texts()["allergies"]),
-        (DreamKind.GAP, gap_texts()["home_area"]),
-        (DreamKind.GAP, gap_texts()["timezone"]),
-    ]
+def test_a_light_dream_reads_the_facts_of_the_day() -> None:
+    facts = [fact("I surf"), fact("My brother surfs", age=timedelta(days=3)), fact("surfing", "interests")]
+    assert [each.text for each in facts_of_day(facts, NOW)] == ["I surf", "surfing"]
 
 
 def test_gaps_take_turns_and_are_three_at_most() -> None:
@@ -122,8 +100,3 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
         (DreamReview.ACCEPTED, ""),
     ]
     assert [dream.text for dream in checked] == [dream.text for dream in dreams]
-
-
-def test_what_dreams_without_a_model_say_passes_its_own_review() -> None:
-    facts = [fact("I love ramen"), fact("Ramen with my sister"), fact("私は寿司が好き"), fact("寿司の店")]
-    assert {dream.review for dream in review_dreams(deep_dream(facts, []), facts, clean)} == {DreamReview.ACCEPTED}

@@ -1,5 +1,4 @@
-"""Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused. And
-chores, work by the clock, with a lease row for each.
+"""Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused.
 
 This module adds what Procrastinate does not do. The jobs of a killed worker go to another worker. A worker that was paused and wakes up
 does not end a job that now belongs to another worker. The next job of a conversation starts when the job before it ends, not at the next
@@ -24,14 +23,14 @@ from procrastinate.job_context import JobContext
 from procrastinate.worker import Worker
 
 from hermes.ports.errors import ClaimLost, StoreUnavailable
-from hermes.ports.runtime import ChoreLease, JobHandlers, Transaction
+from hermes.ports.runtime import JobHandlers, Transaction
 from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
 log = structlog.get_logger()
 
-SQL, CHORES = load_queries("job_queue"), load_queries("chores")
+SQL = load_queries("job_queue")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 MAX_WAIT_S = 30.0
 STOP_REPEAT_S = 1.0
@@ -101,6 +100,11 @@ class PostgresJobQueue:
     async def waiting(self, tx: Transaction) -> dict[str, int]:
         """The number of waiting jobs by queue."""
         return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await fetch_rows(tx, QueueLength, SQL["waiting"]))}
+
+    async def oldest_turn_s(self, tx: Transaction) -> float | None:
+        """How many seconds the oldest turn has waited that a worker could begin now; None if none waits."""
+        waited_s: float | None = await fetch_value(tx, SQL["oldest_turn"])
+        return waited_s
 
     async def run(self, handlers: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Run jobs until cancelled; then take no new job, and give the running jobs `drain_s` to end.
@@ -343,27 +347,3 @@ class RunningJobs:
         found = sorted(idle & self._suspects)
         self._suspects = idle
         return found
-
-
-# --- chores
-
-
-class PostgresChores:
-    """The port Chores."""
-
-    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        epoch: int | None = await fetch_value(tx, CHORES["take"], {"name": chore, "slot": slot, "lease_s": lease_s})
-        return None if epoch is None else ChoreLease(chore, slot, epoch)
-
-    async def keep(self, tx: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
-        return await execute(tx, CHORES["keep"], {**lease_columns(lease), "lease_s": lease_s}) > 0
-
-    async def end(self, tx: Transaction, lease: ChoreLease) -> None:
-        await execute(tx, CHORES["end"], lease_columns(lease))
-
-    async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
-        await execute(tx, CHORES["give_back"], {**lease_columns(lease), "pause_s": pause_s})
-
-
-def lease_columns(lease: ChoreLease) -> dict[str, Any]:
-    return {"name": lease.chore, "slot": lease.slot, "epoch": lease.epoch}

@@ -165,8 +165,8 @@ class PostgresDreams:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
-        return await fetch_values(tx, SQL["due"], {"depth": depth, "period": period, "limit": limit})
+    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, after: UUID | None = None, limit: int = 100) -> Sequence[UUID]:
+        return await fetch_values(tx, SQL["due"], {"depth": depth, "period": period, "after": after, "limit": limit})
 
     async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
         keys = await self._keyring.of(tx, user_id)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
 
-from hermes.ports.runtime import ChoreLease, Transaction
+from hermes.ports.errors import LeaseLost
+from hermes.ports.runtime import ChoreLease, ChoreRecord, Transaction
 
 
 class MemoryTransactions:
@@ -87,20 +88,29 @@ class ChoreRow:
     epoch: int = 0
     done_slot: int = -1
     held_until: float = 0.0
+    holder: UUID | None = None
+    taken_at: float = 0.0
+    is_ended: bool = True
+    done_at: float | None = None
+    failed: str | None = None
 
 
 @dataclass(slots=True)
 class MemoryChores:
-    """The port Chores, for several workers in one process."""
+    """The port Chores, for several workers in one process. A fence holds no lock: nothing here waits within a transaction."""
 
     clock: Callable[[], float] = time.monotonic
     rows: dict[str, ChoreRow] = field(default_factory=dict)
 
-    async def take(self, _: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
+    async def take(
+        self, _: Transaction, chore: str, slot: int, *, lease_s: float, holder: UUID | None = None, even_if_done: bool = False
+    ) -> ChoreLease | None:
         row = self.rows.setdefault(chore, ChoreRow(held_until=self.clock()))
-        if row.done_slot >= slot or row.held_until > self.clock():
+        is_held = row.held_until > self.clock() and not (even_if_done and row.is_ended)
+        if (row.done_slot >= slot and not even_if_done) or is_held:
             return None
-        row.epoch, row.held_until = row.epoch + 1, self.clock() + lease_s
+        row.epoch, row.held_until, row.done_slot = row.epoch + 1, self.clock() + lease_s, min(row.done_slot, slot - 1)
+        row.holder, row.taken_at, row.is_ended = holder, self.clock(), False
         return ChoreLease(chore, slot, row.epoch)
 
     async def keep(self, _: Transaction, lease: ChoreLease, *, lease_s: float) -> bool:
@@ -109,14 +119,39 @@ class MemoryChores:
         row.held_until = self.clock() + lease_s
         return True
 
+    async def fence(self, _: Transaction, lease: ChoreLease) -> None:
+        if self._held(lease) is None:
+            raise LeaseLost
+
     async def end(self, _: Transaction, lease: ChoreLease) -> None:
         if (row := self._held(lease)) is not None:
             row.done_slot, row.held_until = lease.slot, self.clock()
+            row.is_ended, row.done_at, row.failed = True, self.clock(), None
 
-    async def give_back(self, _: Transaction, lease: ChoreLease, *, pause_s: float = 0.0) -> None:
+    async def give_back(self, _: Transaction, lease: ChoreLease, *, pause_s: float = 0.0, failed: str | None = None) -> None:
         if (row := self._held(lease)) is not None:
-            row.held_until = self.clock() + pause_s
+            row.held_until, row.is_ended, row.failed = self.clock() + pause_s, True, failed or row.failed
+
+    async def all(self, _: Transaction) -> list[ChoreRecord]:
+        return [
+            ChoreRecord(
+                name=name,
+                epoch=row.epoch,
+                holder=row.holder,
+                taken_at=to_time(row.taken_at),
+                held_until=to_time(row.held_until),
+                is_running=not row.is_ended and row.held_until > self.clock(),
+                done_at=None if row.done_at is None else to_time(row.done_at),
+                failed=row.failed,
+            )
+            for name, row in sorted(self.rows.items())
+        ]
 
     def _held(self, lease: ChoreLease) -> ChoreRow | None:
         row = self.rows.get(lease.chore)
         return row if row is not None and row.epoch == lease.epoch and row.done_slot < lease.slot else None
+
+
+def to_time(seconds: float) -> datetime:
+    """Return a reading of a test's own clock as a time."""
+    return datetime.fromtimestamp(seconds, UTC)

@@ -74,3 +74,12 @@ limit 100
 
 -- name: waiting
 select queue_name, count(*) as jobs from procrastinate_jobs where status = 'todo' group by queue_name
+
+-- name: oldest_turn
+-- How long the first turn has waited that a worker could begin now. While a turn of its conversation runs, a turn cannot begin.
+select extract(epoch from clock_timestamp() - greatest(inbox.received_at, job.scheduled_at))::float8
+from procrastinate_jobs as job join inbox on inbox.turn_id = (job.args ->> 'id')::uuid
+where job.queue_name = 'turns' and job.task_name = 'turn' and job.status = 'todo' and (job.scheduled_at is null or job.scheduled_at <= now())
+    and not exists (select from procrastinate_jobs as running where running.lock = job.lock and running.status = 'doing')
+order by job.priority desc, job.id
+limit 1

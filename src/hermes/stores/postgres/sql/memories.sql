@@ -97,6 +97,7 @@ where user_id = %(user_id)s and id = %(id)s and key is null and length(value) > 
 -- Users with a fact that is newer than their last dream of this depth; a deep dream needs no new fact.
 select user_id from user_memory
 where superseded_at is null and length(value) > 0
+    and (%(after)s::uuid is null or user_id > %(after)s)
     and not exists (
         select from dream_nights as night
         where night.user_id = user_memory.user_id and night.depth = %(depth)s and night.period >= %(period)s

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +26,17 @@ from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print
 from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
-from hermes.web import serve_until_cancelled
+from hermes.ops.metrics import join_siblings
+from hermes.web import open_server, operator_app, serve_until_cancelled
 
 log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics on a port of its own, without a token; 0 takes a free one."),
+]
+MetricsHost = Annotated[str | None, typer.Option("--metrics-host", help="The address for --metrics-port; 127.0.0.1 if left out.")]
 
 WORKER_NICENESS = 5
 """The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
@@ -51,26 +57,50 @@ def up(*, config: Config = None) -> None:
 
 
 @app.command()
-def serve(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
-    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
+def serve(
+    context: typer.Context,
+    *,
+    config: Config = None,
+    with_parent: WithParent = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
+) -> None:
+    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`.
+
+    /metrics shows this process and all others of this HERMES_HOME. --metrics-port shows it, /docs and /openapi.json without a token; the
+    setting `web.metrics_port` does the same."""
     settings = settings_from(config)
     start_log(settings)
     if with_parent:
         end_with_parent()
-    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings))))
+    listener = open_listener(settings)
+    web = settings.web
+    operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
+    run(run_until_signal(_serve(settings, listener, tools_opener(context, settings), operator_listener)))
 
 
 @app.command()
-def worker(context: typer.Context, *, config: Config = None, with_parent: WithParent = False) -> None:
+def worker(
+    context: typer.Context,
+    *,
+    config: Config = None,
+    with_parent: WithParent = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
+) -> None:
     """Answer messages. Run as many workers as you like, on any number of machines.
 
-    On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
+    On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over.
+
+    Its metrics are on the /metrics page of each `hermes serve` with the same HERMES_HOME. --metrics-port is for a machine without one: it
+    shows the numbers of this worker alone, and /health for the probe of a container."""
     settings = settings_from(config)
     start_log(settings)
     if with_parent:
         end_with_parent()
     lower_priority(WORKER_NICENESS)
-    run(run_until_signal(_work(settings, tools_opener(context, settings))))
+    metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
+    run(run_until_signal(_work(settings, tools_opener(context, settings), metrics_listener)))
 
 
 @app.command()
@@ -93,10 +123,13 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         raise typer.Exit(CANNOT_RUN)
 
 
-async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
+async def _serve(
+    settings: Settings, listener: socket.socket, open_tools: OpenTools, operator_listener: socket.socket | None = None
+) -> None:
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        join_siblings(hermes.metrics, home_of(settings), "serve"),
     ):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -104,18 +137,24 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
         def ready() -> None:
             collect_and_freeze()
             log.info("web_ready", url=url)
+            note_metrics_port(operator_listener)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
             for name, reason in replaced_backends(settings).items():
                 typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
-        await serve_until_cancelled(hermes, listener, ready)
+        await serve_until_cancelled(hermes, listener, ready, operator_listener=operator_listener)
 
 
-async def _work(settings: Settings, open_tools: OpenTools) -> None:
+async def _work(settings: Settings, open_tools: OpenTools, metrics_listener: socket.socket | None = None) -> None:
     async with (
         open_hermes(settings, open_tools=open_tools) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        join_siblings(hermes.metrics, home_of(settings), "worker"),
+        AsyncExitStack() as stack,
     ):
+        if metrics_listener is not None:
+            await stack.enter_async_context(open_server(operator_app(hermes.metrics.own_exposition), metrics_listener))
+            note_metrics_port(metrics_listener)
         collect_and_freeze()
         log.info("worker_ready", concurrency=settings.work.concurrency)
         try:
@@ -134,11 +173,27 @@ def lower_priority(by: int) -> None:
 
 def open_listener(settings: Settings) -> socket.socket:
     """Open the port before anything else starts: a taken port is the most likely fault, and the operator sees it at once."""
-    host, port = settings.web.host, settings.web.port
+    return listen(settings.web.host, settings.web.port, "choose another port with HERMES_WEB_PORT")
+
+
+def open_metrics_listener(host: str, port: int | None) -> socket.socket | None:
+    """Open the port of the operator's pages, if there is one."""
+    return None if port is None else listen(host, port, "choose another one with --metrics-port or HERMES_WEB_METRICS_PORT")
+
+
+def note_metrics_port(listener: socket.socket | None) -> None:
+    """Log where the operator's pages are: with port 0 only the log says it."""
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
+        log.info("metrics_ready", host=host, port=port)
+
+
+def listen(host: str, port: int, advice: str) -> socket.socket:
+    """Open a port, or end the command with one line that says what to do."""
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
     except OSError as error:
-        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; choose another port with HERMES_WEB_PORT")
+        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; {advice}")
     listener.setblocking(False)  # noqa: FBT003  # its signature
     return listener
 

@@ -65,6 +65,9 @@ class Metrics:
         self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry)
         self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
         self.llm_attempts = Counter("hermes_llm_attempts", "Attempts to call a backend.", ["backend", "outcome"], registry=self.registry)
+        self.llm_unanswered = Counter(
+            "hermes_llm_unanswered", "Model calls that ended without a whole answer.", ["tier", "outcome"], registry=self.registry
+        )
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
         self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
         self.steps = Histogram(
@@ -103,6 +106,8 @@ class Metrics:
             return
         if call.outcome is CallOutcome.ANSWERED:
             self.llm_calls.labels(backend, call.tier).inc()
+        else:
+            self.llm_unanswered.labels(call.tier, str(call.outcome)).inc()
         self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
         self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
         self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)

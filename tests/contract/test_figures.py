@@ -12,7 +12,7 @@ from hermes.ports.figures import StoreFigure
 from hermes.ports.outbox import Admission, ChannelName
 from hermes.stores.postgres import figures as postgres_figures
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.job_queue import PostgresChores, open_job_queue
+from hermes.stores.postgres.job_queue import open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.redis import figures as redis_figures
 from hermes.stores.redis.breakers import RedisBreakers
@@ -43,8 +43,8 @@ async def test_an_empty_hermes_has_figures_of_zero(database: Database) -> None:
     found = await read(database)
     queues = ("inbox", "outbox", "failed_sends", "dead_letters", "turns", "deliveries", "memory")
     assert {queue: (found["queue_length", queue], found["queue_oldest", queue]) for queue in queues} == dict.fromkeys(queues, (0, 0))
-    states = [found["processes", role, state] for role in ("serve", "worker") for state in ("alive", "stalled")]
-    assert (states, found["kill_switch",], found["newest_event",]) == ([0, 0, 0, 0], 0, 0)
+    states = [found["processes", role, state] for role in ("serve", "worker") for state in ("alive", "stalled", "silent")]
+    assert (states, found["kill_switch",], found["newest_event",]) == ([0, 0, 0, 0, 0, 0], 0, 0)
 
 
 async def test_waiting_messages_and_jobs_are_counted_with_the_age_of_the_oldest(database: Database, keyring: Keyring) -> None:
@@ -68,30 +68,28 @@ async def test_a_job_that_is_due_counts_from_when_it_is_due(database: Database) 
     assert (await read(database))["queue_oldest", "turns"] == pytest.approx(40, abs=20)
 
 
-async def test_processes_are_alive_or_stalled_by_their_heartbeat_and_those_that_stopped_are_gone(database: Database) -> None:
-    for age_s, stopped in ((1, False), (60, False), (60, True), (7_200, False)):
+async def test_processes_are_alive_stalled_or_silent_and_those_that_stopped_are_gone(database: Database) -> None:
+    for age_s, moment in ((1, ""), (60, ""), (1, "stalled_at"), (1, "silent_at"), (60, "stopped_at"), (7_200, "")):
         await execute(
             database,
-            "insert into processes (id, role, host, pid, version, beat_at, stopped_at) "
-            "values (%s, 'worker', 'h', 1, '1', now() - make_interval(secs => %s), case when %s then now() end)",
-            *(uuid4(), age_s, stopped),
+            "insert into processes (id, role, host, pid, version, beat_at, stalled_at, silent_at, stopped_at) "
+            "values (%s, 'worker', 'h', 1, '1', now() - make_interval(secs => %s), "
+            "case %s when 'stalled_at' then now() end, case %s when 'silent_at' then now() end, case %s when 'stopped_at' then now() end)",
+            *(uuid4(), age_s, moment, moment, moment),
         )
     found = await read(database)
-    assert (found["processes", "worker", "alive"], found["processes", "worker", "stalled"], found["processes", "serve", "alive"]) == (
-        1,
-        1,
-        0,
-    )
+    assert [found["processes", "worker", state] for state in ("alive", "stalled", "silent")] == [1, 2, 1]
+    assert [found["processes", "serve", state] for state in ("alive", "stalled", "silent")] == [0, 0, 0]
     assert found["beat_age", "worker"] == pytest.approx(60, abs=30)
 
 
 async def test_chores_alerts_and_the_kill_switch(database: Database) -> None:
-    async with database.begin() as tx:
-        await PostgresChores().take(tx, "dreams", 1, lease_s=60)
-        reminders = await PostgresChores().take(tx, "reminders", 1, lease_s=60)
-        assert reminders is not None
-        await PostgresChores().end(tx, reminders)
-    await execute(database, "update chores set done_at = now() - interval '30 s', failed = 'TimeoutError' where name = 'reminders'")
+    await execute(database, "insert into chores (name, held_until) values ('dreams', now() + interval '60 s')")
+    await execute(
+        database,
+        "insert into chores (name, epoch, held_until, done_at, ended_at, failed) "
+        "values ('reminders', 3, now() + interval '60 s', now() - interval '30 s', now(), 'TimeoutError')",
+    )
     for subject in ("a", "b"):
         await execute(database, "insert into alerts (event, subject, level) values ('breaker_opened', %s, 'critical')", subject)
     await execute(database, "insert into alerts (event, ended_at) values ('breaker_opened', now())")
@@ -99,7 +97,7 @@ async def test_chores_alerts_and_the_kill_switch(database: Database) -> None:
     await execute(database, "insert into process_events (type) values ('process_started'), ('process_stopped')")
     found = await read(database)
     assert [found["chore_held", chore] for chore in ("dreams", "reminders")] == [1, 0]
-    assert [found["chore_epoch", chore] for chore in ("dreams", "reminders")] == [1, 1]
+    assert [found["chore_epoch", chore] for chore in ("dreams", "reminders")] == [1, 3]
     assert [found["chore_failed", chore] for chore in ("dreams", "reminders")] == [0, 1]
     assert found["chore_done_age", "reminders"] == pytest.approx(30, abs=20)
     assert ("chore_done_age", "dreams") not in found

@@ -36,9 +36,13 @@ STORE_GAUGES = {
     "queue_oldest": GaugeName(
         "hermes_queue_oldest_seconds", "How long the oldest entry of a queue has waited, for jobs since they are due.", ("queue",)
     ),
-    "processes": GaugeName("hermes_processes", "Processes that have not stopped, by the age of their heartbeat.", ("role", "state")),
+    "processes": GaugeName(
+        "hermes_processes",
+        "Processes that have not stopped: `alive`; `stalled`, without a heartbeat; `silent`, in which no turn ends while turns wait.",
+        ("role", "state"),
+    ),
     "beat_age": GaugeName("hermes_process_beat_age_seconds", "The oldest heartbeat among the processes of a role.", ("role",)),
-    "chore_held": GaugeName("hermes_chore_held", "1 while a process does the chore, or has given it back for a later try.", ("chore",)),
+    "chore_held": GaugeName("hermes_chore_held", "1 while a process does the chore.", ("chore",)),
     "chore_epoch": GaugeName("hermes_chore_epoch", "How often the chore was taken.", ("chore",)),
     "chore_failed": GaugeName("hermes_chore_failed", "1 if the chore failed the last time.", ("chore",)),
     "chore_done_age": GaugeName("hermes_chore_done_age_seconds", "How long ago the chore was done.", ("chore",)),

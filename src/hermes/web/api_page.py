@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -110,7 +111,7 @@ def type_name(api: Part, schema: Part) -> str:
     kind = schema.get("type", "anything")
     if kind == "array":
         return f"list of {type_name(api, schema.get('items', {}))}"
-    default = f" = <code>{escape(str(schema['default']))}</code>" if schema.get("default") is not None else ""
+    default = f" = <code>{escape(json.dumps(schema['default'], ensure_ascii=False))}</code>" if schema.get("default") else ""
     return escape(str(schema.get("format") or ("text" if kind == "string" else kind))) + default
 
 

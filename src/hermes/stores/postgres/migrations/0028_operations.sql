@@ -60,7 +60,7 @@ create table tool_hours (
 
 create table processes (
     id            uuid primary key,
-    role          text not null check (role in ('serve', 'worker')),
+    role          text not null check (role in ('serve', 'worker', 'command')),
     host          text not null,
     pid           integer not null,
     version       text not null,
@@ -71,11 +71,14 @@ create table processes (
     slots_used    integer not null default 0,
     slots_waiting integer not null default 0,
     loop_lag_ms   integer not null default 0,
+    stalled_at    timestamptz,                       -- another process saw that it gave no beat; null again at its next beat
+    silent_at     timestamptz,                       -- it saw of itself that no turn ends while turns wait; null again when one ends
     stopped_at    timestamptz
 );
 alter table chores
     add column holder   uuid,                        -- processes.id
     add column taken_at timestamptz,
+    add column ended_at timestamptz,                 -- of the last try: done, or given back; null while its holder does it
     add column done_at  timestamptz,
     add column failed   text;                        -- what went wrong last; null after a success
 

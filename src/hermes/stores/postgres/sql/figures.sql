@@ -20,14 +20,16 @@ with waiting_messages as (
     from unnest(%(job_queues)s::text[]) as known (queue) left join jobs using (queue)
 ), live as (
     -- A process that was killed without a trace leaves its row. After an hour it is history.
-    select role, extract(epoch from now() - beat_at) as beat_age_s from processes
-    where stopped_at is null and beat_at > now() - interval '1 hour'
+    select role, extract(epoch from now() - beat_at) as beat_age_s,
+        case when stalled_at is not null or beat_at < now() - make_interval(secs => %(stalled_after_s)s) then 'stalled'
+            when silent_at is not null then 'silent' else 'alive' end as state
+    from processes where stopped_at is null and beat_at > now() - interval '1 hour'
 )
 select 'queue_length' as name, array[queue] as labels, entries::float8 as value from queues
 union all
 select 'queue_oldest', array[queue], coalesce(extract(epoch from now() - since), 0)::float8 from queues
 union all
-select 'chore_held', array[name], (held_until > now())::int::float8 from chores
+select 'chore_held', array[name], (ended_at is null and held_until > now())::int::float8 from chores
 union all
 select 'chore_epoch', array[name], epoch::float8 from chores
 union all
@@ -37,8 +39,8 @@ select 'chore_done_age', array[name], extract(epoch from now() - done_at)::float
 union all
 select 'processes', array[roles.role, states.state], count(live.role)::float8
 from (values ('serve'), ('worker')) as roles (role)
-cross join (values ('alive', false), ('stalled', true)) as states (state, is_stalled)
-left join live on live.role = roles.role and (live.beat_age_s > %(stalled_after_s)s) = states.is_stalled
+cross join (values ('alive'), ('silent'), ('stalled')) as states (state)
+left join live on live.role = roles.role and live.state = states.state
 group by roles.role, states.state
 union all
 select 'beat_age', array[role], max(beat_age_s)::float8 from live group by role

@@ -5,7 +5,7 @@ new value would be a series that Prometheus keeps for weeks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from threading import Lock
 from typing import Self
@@ -28,8 +28,10 @@ class LabelLimit:
     def __init__(self, max_series: int) -> None:
         self._max_series, self._known, self._lock = max_series, set[tuple[str, ...]](), Lock()
 
-    def admit(self, values: Sequence[object], named: Mapping[str, object]) -> tuple[tuple[str, ...], dict[str, str]]:
+    def admit(self, values: tuple[object, ...], named: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, str]]:
         """Return the labels as they are shown, by place and by name: their own values, or OTHER for each of them."""
+        if not named and values in self._known:  # nearly every call
+            return values, {}
         names = sorted(named)
         shown = tuple(str(value)[:MAX_LABEL_CHARS] for value in (*values, *(named[name] for name in names)))
         if shown not in self._known:

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,8 @@ class Metrics:
         own = siblings.own if siblings else ""
         pages = {own: self.families(), **{name: families for name, families in found.items() if families is not None}}
         states = {name: name in pages for name in (own, *found) if name}
-        families = [*merge_processes(pages), processes_up(states), *self.store.collect()]
-        # In a thread: with many processes the page is long, and messages wait for the loop.
+        families = chain(merge_processes(pages), [processes_up(states)], self.store.collect())
+        # In a thread, which also merges: with many processes the page is long, and messages wait for the loop.
         return await asyncio.to_thread(write_page, families, accept)
 
     async def own_exposition(self, accept: str = "") -> tuple[bytes, str]:

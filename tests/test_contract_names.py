@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from hermes.cli import build_app
 from hermes.config.declarations import known_settings
-from hermes.ops.metrics import Metrics
+from hermes.ops.metrics import metric_families
 from hermes.ports.timeline import STEP_EVENT_NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +44,7 @@ def names() -> dict[str, set[str]]:
         "command": set(commands(get_command(build_app()), "hermes")),
         "error": {code for tree in web for code in error_codes(tree)},
         "event": {event for tree in trees.values() for event in events(tree)} | set(STEP_EVENT_NAMES.values()),
-        "metric": {metric.name for metric in Metrics().registry.collect() if metric.name.startswith("hermes_")},
+        "metric": {metric.name for metric in metric_families() if metric.name.startswith("hermes_")},
         "route": {route for tree in web for route in routes(tree)},
         "setting": {setting.name for setting in known_settings()},
         "step": {path.stem for path in (SOURCE / "router" / "steps").glob("[a-z]*.py")},

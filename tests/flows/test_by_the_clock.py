@@ -150,9 +150,6 @@ class House:
 
     @property
     def souls(self) -> SoulLoader:
-        async def nothing() -> dict[str, int]:
-            return {}
-
         return SoulLoader(
             transactions=self.database,
             memories=self.memories,
@@ -160,7 +157,7 @@ class House:
             past=PostgresPastMessages(self.keyring),
             bases=self.bases,
             recall=Recall(self.database, self.memories, self.embeddings, is_trivial=is_trivial, count_skipped=lambda: None),
-            alerts=LogAlerts(Metrics(nothing)),
+            alerts=LogAlerts(Metrics()),
             sanitize=sanitize_memory_value,
         )
 

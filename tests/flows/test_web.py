@@ -143,13 +143,13 @@ async def test_requests_are_counted_by_route_template_and_queues_by_name(service
         'hermes_request_count_total{method="GET",route="unmatched",status="404"} 1.0',
     ]
     assert [line for line in lines if line.startswith("hermes_queue_length{")] == [
-        'hermes_queue_length{queue="inbox"} 0.0',
-        'hermes_queue_length{queue="outbox"} 0.0',
-        'hermes_queue_length{queue="failed_sends"} 0.0',
         'hermes_queue_length{queue="dead_letters"} 0.0',
-        'hermes_queue_length{queue="turns"} 0.0',
         'hermes_queue_length{queue="deliveries"} 0.0',
+        'hermes_queue_length{queue="failed_sends"} 0.0',
+        'hermes_queue_length{queue="inbox"} 0.0',
         'hermes_queue_length{queue="memory"} 0.0',
+        'hermes_queue_length{queue="outbox"} 0.0',
+        'hermes_queue_length{queue="turns"} 0.0',
     ]
 
 

@@ -22,6 +22,7 @@ from hermes.delivery.receipts import ReceiptHandler
 from hermes.ops.metrics import Metrics
 from hermes.ports.channels import Channel, ChannelAccount, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
+from hermes.ports.outbox import ChannelName
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
 from hermes.router.intake import InboundRouter
@@ -125,6 +126,11 @@ class AccountChannels:
         """Return the state of a user who writes to this account for the first time: active if the account is open, otherwise a stranger."""
         known = self._known.get((platform, account))
         return UserState.ACTIVE if known is not None and known.about.get("is_open") == "yes" else UserState.STRANGER
+
+    @property
+    def names(self) -> list[ChannelName]:
+        """All accounts, by platform and name."""
+        return [ChannelName(platform, account) for platform, account in self._known]
 
     @property
     def polled(self) -> list[ChannelAccount]:

@@ -21,6 +21,7 @@ from hermes.app.adapters import Adapters, open_adapters
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
 from hermes.app.erasures import update_ledger
+from hermes.app.figures import figure_readers
 from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import home_of
 from hermes.app.packs import OpenPacks, wants_samples
@@ -48,6 +49,7 @@ from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.model_health import ModelHealth
 from hermes.ops.metrics import Metrics
+from hermes.ops.store_gauges import StoreGauges
 from hermes.ops.work_activity import WorkActivity
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
@@ -191,18 +193,6 @@ class Hermes:
         with self.activity.job():
             await self.background_jobs.learn_job.remember(turn_id)
 
-    async def queue_lengths(self) -> dict[str, int]:
-        """How many messages, sends and jobs wait in each queue."""
-        async with self.database.begin() as tx:
-            sends = await self.adapters.outbox.lengths(tx)
-            return {
-                "inbox": await self.adapters.inbox.waiting(tx),
-                "outbox": await self.adapters.outbox.waiting(tx),
-                "failed_sends": sends.failed_sends,
-                "dead_letters": sends.dead_letters,
-                **await self.work.waiting(tx),
-            }
-
     async def ping_redis(self) -> None:
         """Check that Redis answers; raise its error if not."""
         await self.redis.ping()
@@ -257,13 +247,14 @@ async def open_hermes(
         work = await stack.enter_async_context(open_job_queue(database))
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
-        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # `hermes` is bound further down
+        metrics = Metrics()
         http = HttpClient()
         stack.push_async_callback(http.aclose)
         adapters = adjust(await stack.enter_async_context(open_adapters(settings, database, keyring, client, metrics=metrics, http=http)))
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
         account_channels = AccountChannels(adapters.channel_accounts, database)
         await stack.enter_async_context(follow_accounts(account_channels))
+        metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels))
         post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
             channels=account_channels,

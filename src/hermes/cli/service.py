@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_notice
 from hermes.app.doctor import Health, examine
+from hermes.app.home import home_of
 from hermes.app.processes import TakeNews
 from hermes.app.root import Hermes, open_hermes
 from hermes.app.router import OpenTools
@@ -28,10 +29,11 @@ from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, 
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
+from hermes.ops.metrics import join_siblings
 from hermes.ops.pulse import ParentLink, Pulse, sinks_from
 from hermes.ports.errors import StartRefused
 from hermes.ports.processes import ProcessRole
-from hermes.web import serve_until_cancelled
+from hermes.web import open_server, operator_app, serve_until_cancelled
 
 log = structlog.get_logger()
 
@@ -45,6 +47,11 @@ BeatFile = Annotated[
         show_default=False,
     ),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics on a port of its own, without a token; 0 takes a free one."),
+]
+MetricsHost = Annotated[str | None, typer.Option("--metrics-host", help="The address for --metrics-port; 127.0.0.1 if left out.")]
 
 WORKER_NICENESS = 5
 """The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
@@ -66,26 +73,52 @@ def up(*, config: Config = None) -> None:
 
 
 @app.command()
-def serve(context: typer.Context, *, beat_file: BeatFile = None, config: Config = None, with_parent: WithParent = False) -> None:
-    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`."""
+def serve(
+    context: typer.Context,
+    *,
+    beat_file: BeatFile = None,
+    config: Config = None,
+    with_parent: WithParent = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
+) -> None:
+    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`.
+
+    /metrics shows this process and all others of this HERMES_HOME. --metrics-port shows it, /docs and /openapi.json without a token; the
+    setting `web.metrics_port` does the same."""
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
     watch = watch_parent(is_child=with_parent, beat_file=beat_file)
-    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings), watch)))
+    listener = open_listener(settings)
+    web = settings.web
+    operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
+    run(run_until_signal(_serve(settings, listener, tools_opener(context, settings), watch, operator_listener)))
 
 
 @app.command()
-def worker(context: typer.Context, *, beat_file: BeatFile = None, config: Config = None, with_parent: WithParent = False) -> None:
+def worker(
+    context: typer.Context,
+    *,
+    beat_file: BeatFile = None,
+    config: Config = None,
+    with_parent: WithParent = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
+) -> None:
     """Answer messages. Run as many workers as you like, on any number of machines.
 
-    On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over."""
+    On SIGTERM a worker finishes its running turns. SIGKILL loses nothing either: another worker takes over.
+
+    Its metrics are on the /metrics page of each `hermes serve` with the same HERMES_HOME. --metrics-port is for a machine without one: it
+    shows the numbers of this worker alone, and /health for the probe of a container."""
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
     watch = watch_parent(is_child=with_parent, beat_file=beat_file)
     lower_priority(WORKER_NICENESS)
-    run(run_until_signal(_work(settings, tools_opener(context, settings), watch)))
+    metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
+    run(run_until_signal(_work(settings, tools_opener(context, settings), watch, metrics_listener)))
 
 
 @app.command()
@@ -144,12 +177,15 @@ async def open_process(settings: Settings, open_tools: OpenTools, watch: Process
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s) as loop_watch,
         hermes.process.following(watch.take_news),
         watch_over(hermes, does_chore=role is ProcessRole.SERVE),
+        join_siblings(hermes.metrics, home_of(settings), role),
     ):
         hermes.activity.loop_lag_s = loop_watch.worst_lag_s
         yield hermes
 
 
-async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools, watch: ProcessWatch) -> None:
+async def _serve(
+    settings: Settings, listener: socket.socket, open_tools: OpenTools, watch: ProcessWatch, operator_listener: socket.socket | None = None
+) -> None:
     async with open_process(settings, open_tools, watch, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -158,15 +194,19 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
             collect_and_freeze()
             watch.pulse.open(hermes.process_id)
             log.info("web_ready", url=url)
+            note_metrics_port(operator_listener)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
             for name, reason in replaced_backends(settings).items():
                 typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
-        await serve_until_cancelled(hermes, listener, ready)
+        await serve_until_cancelled(hermes, listener, ready, operator_listener=operator_listener)
 
 
-async def _work(settings: Settings, open_tools: OpenTools, watch: ProcessWatch) -> None:
-    async with open_process(settings, open_tools, watch, ProcessRole.WORKER) as hermes:
+async def _work(settings: Settings, open_tools: OpenTools, watch: ProcessWatch, metrics_listener: socket.socket | None = None) -> None:
+    async with open_process(settings, open_tools, watch, ProcessRole.WORKER) as hermes, AsyncExitStack() as stack:
+        if metrics_listener is not None:
+            await stack.enter_async_context(open_server(operator_app(hermes.metrics.own_exposition), metrics_listener))
+            note_metrics_port(metrics_listener)
         collect_and_freeze()
         watch.pulse.open(hermes.process_id, lambda: hermes.activity.is_silent)
         log.info("worker_ready", concurrency=settings.work.concurrency)
@@ -186,11 +226,27 @@ def lower_priority(by: int) -> None:
 
 def open_listener(settings: Settings) -> socket.socket:
     """Open the port before anything else starts: a taken port is the most likely fault, and the operator sees it at once."""
-    host, port = settings.web.host, settings.web.port
+    return listen(settings.web.host, settings.web.port, "choose another port with HERMES_WEB_PORT")
+
+
+def open_metrics_listener(host: str, port: int | None) -> socket.socket | None:
+    """Open the port of the operator's pages, if there is one."""
+    return None if port is None else listen(host, port, "choose another one with --metrics-port or HERMES_WEB_METRICS_PORT")
+
+
+def note_metrics_port(listener: socket.socket | None) -> None:
+    """Log where the operator's pages are: with port 0 only the log says it."""
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
+        log.info("metrics_ready", host=host, port=port)
+
+
+def listen(host: str, port: int, advice: str) -> socket.socket:
+    """Open a port, or end the command with one line that says what to do."""
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
     except OSError as error:
-        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; choose another port with HERMES_WEB_PORT")
+        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; {advice}")
     listener.setblocking(False)  # noqa: FBT003  # its signature
     return listener
 

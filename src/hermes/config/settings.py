@@ -85,6 +85,17 @@ class WebSettings:
     """Unknown API keys and wrong webhook signatures that each process reports to one address within a minute; after that it answers 429,
     wait. Right keys and signatures from that address are accepted all the same."""
 
+    metrics_token: Secret | None = None
+    """The token that `/metrics`, `/docs` and `/openapi.json` ask for: Prometheus sends it as `Authorization: Bearer …`, a browser asks for
+    it as a password. Left out: in development they are open for clients of this machine, in production they are closed."""
+
+    metrics_port: Port | None = None
+    """A port of its own on which `hermes serve` shows the same pages without a token; 0 takes a free one. For a network that only the
+    operator reaches. A worker has the option `--metrics-port` instead, because several workers may run on one machine."""
+
+    metrics_host: str = "127.0.0.1"
+    """The address to listen on for `metrics_port`."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:

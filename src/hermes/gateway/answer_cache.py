@@ -20,8 +20,9 @@ SCHEMA_VERSION = 1
 
 
 def may_cache(ask: ModelRequest) -> bool:
-    """Whether an earlier answer will do. A caller that wants token ids wants a sample of its own, and samples are independent."""
-    return not ask.needs_tools and not ask.wants_tokens and all(is_plain(message.get("content")) for message in ask.messages)
+    """Whether an earlier answer to this request will do. A caller that needs independent samples says so itself, with `may_use_cache`; a
+    turn asks for token ids too, but a copy of an answer is recorded as a copy and trains nothing."""
+    return not ask.needs_tools and all(is_plain(message.get("content")) for message in ask.messages)
 
 
 def is_plain(content: Any) -> bool:

@@ -1,24 +1,34 @@
 """The metrics of one process, for Prometheus, and its alerts for the operator, which are counted too. Each app has its own registry, so
-that two apps in one process are not added up."""
+that two apps in one process are not added up.
+
+The page shows more than this process: its siblings (process_sockets.py) and what the stores hold (store_gauges.py)."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import Metric
 
+# Every family of this module has bounded labels.
+from hermes.ops.labels import BoundedCounter as Counter
+from hermes.ops.labels import BoundedGauge as Gauge
+from hermes.ops.labels import BoundedHistogram as Histogram
+from hermes.ops.metrics_page import merge_processes, processes_up, write_page
+from hermes.ops.process_sockets import Siblings, open_process_socket
+from hermes.ops.store_gauges import StoreGauges
 from hermes.ports.models import CallOutcome, ModelCall
 
 log = structlog.get_logger()
-
-QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
-"""Returns the length of each queue by name: inbox, outbox, failed_sends, dead_letters, turns, deliveries."""
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
 """Up to the longest wait for an answer; the deadline of a model call is 45 s."""
@@ -27,22 +37,14 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 UNMATCHED = "unmatched"
 
 
-@dataclass(slots=True)
-class QueueReader:
-    """When the queues were last read. Several Prometheus servers may scrape at once; the queues are counted once for all of them."""
-
-    lengths: QueueLengths
-    fresh_s: float
-    timeout_s: float
-    read_at: float = float("-inf")
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class Metrics:
     """All metrics of one app."""
 
-    def __init__(self, queue_lengths: QueueLengths | None = None, *, fresh_s: float = 2.0, timeout_s: float = 1.0) -> None:
-        """`queue_lengths` is called on a scrape, at most every `fresh_s`; it may fail, and it is cancelled after `timeout_s`."""
+    def __init__(self, store: StoreGauges | None = None) -> None:
+        """`store` has the gauges about all of Hermes; without it they have no values."""
+        self.store = store or StoreGauges()
+        self.siblings: Siblings | None = None
+        """The other processes of this home; None: this process is alone, and its series name no process."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.requests = Counter("hermes_request_count", "Requests answered.", ["method", "route", "status"], registry=self.registry)
@@ -56,9 +58,6 @@ class Metrics:
             registry=self.registry,
             buckets=LATENCY_BUCKETS_S,
         )
-        self.queue_length = Gauge(
-            "hermes_queue_length", "Entries in a queue; absent while the database cannot be read.", ["queue"], registry=self.registry
-        )
         self.loop_lag = Gauge("hermes_loop_lag_seconds", "The longest delay of the event loop in the last minute.", registry=self.registry)
         self.loop_blocked = Counter("hermes_loop_blocked", "Times that the event loop was blocked.", registry=self.registry)
         self.alerts = Counter("hermes_alerts", "Alerts for the operator.", ["event"], registry=self.registry)
@@ -67,6 +66,9 @@ class Metrics:
         self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry)
         self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
         self.llm_attempts = Counter("hermes_llm_attempts", "Attempts to call a backend.", ["backend", "outcome"], registry=self.registry)
+        self.llm_unanswered = Counter(
+            "hermes_llm_unanswered", "Model calls that ended without a whole answer.", ["tier", "outcome"], registry=self.registry
+        )
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
         self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
         self.steps = Histogram(
@@ -92,7 +94,8 @@ class Metrics:
             ["platform", "account"],
             registry=self.registry,
         )
-        self._queues = QueueReader(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
+        self.home_free = Gauge("hermes_home_free_bytes", "Bytes free on the disk of HERMES_HOME.", registry=self.registry)
+        self.home_size = Gauge("hermes_home_size_bytes", "Bytes of the disk of HERMES_HOME.", registry=self.registry)
 
     def count(self, call: ModelCall) -> None:
         """The port CallMeter."""
@@ -104,6 +107,8 @@ class Metrics:
             return
         if call.outcome is CallOutcome.ANSWERED:
             self.llm_calls.labels(backend, call.tier).inc()
+        else:
+            self.llm_unanswered.labels(call.tier, str(call.outcome)).inc()
         self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
         self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
         self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
@@ -135,29 +140,58 @@ class Metrics:
         self.llm_slots_used.set_function(used)
         self.llm_slots_waiting.set_function(waiting)
 
-    async def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page for Prometheus and its content type. If the queues cannot be read, it leaves their lengths out and does not
-        raise."""
-        if self._queues is not None:
-            await self._read(self._queues)
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
+    def families(self) -> list[Metric]:
+        """The families of this process alone."""
+        return list(self.registry.collect())
 
-    async def _read(self, queues: QueueReader) -> None:
-        async with queues.lock:
-            if time.monotonic() - queues.read_at < queues.fresh_s:
-                return
-            lengths: dict[str, int] = {}
-            try:
-                async with asyncio.timeout(queues.timeout_s):
-                    lengths = dict(await queues.lengths())
-            except Exception as error:  # noqa: BLE001  # when the queues cannot be read, the operator needs the other metrics most
-                log.warning("queue_lengths_unread", error=type(error).__name__)
-            queues.read_at = time.monotonic()
-            # An old length would look like a healthy queue, so a length that could not be read is not shown.
-            self.queue_length.clear()
-            for queue, length in lengths.items():
-                self.queue_length.labels(queue).set(length)
+    async def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page for Prometheus and its content type: this process, its siblings, and the stores. What cannot be read in time is
+        left out; it does not raise."""
+        siblings = self.siblings
+        found, _ = await asyncio.gather(siblings.read() if siblings else no_siblings(), self.store.refresh())
+        own = siblings.own if siblings else ""
+        pages = {own: self.families(), **{name: families for name, families in found.items() if families is not None}}
+        states = {name: name in pages for name in (own, *found) if name}
+        families = chain(merge_processes(pages), [processes_up(states)], self.store.collect())
+        # In a thread, which also merges: with many processes the page is long, and messages wait for the loop.
+        return await asyncio.to_thread(write_page, families, accept)
+
+    async def own_exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page with the numbers of this process alone."""
+        pages = {self.siblings.own if self.siblings else "": self.families()}
+        return write_page(merge_processes(pages), accept)
+
+
+def metric_families() -> list[Metric]:
+    """Every family that a page can have, without samples: for the documentation and its tests."""
+    metrics = Metrics()
+    return [*metrics.families(), processes_up({}), *metrics.store.collect()]
+
+
+@asynccontextmanager
+async def join_siblings(metrics: Metrics, home: Path, role: str) -> AsyncIterator[None]:
+    """Show the numbers of this process on the pages of its siblings, and theirs on its own, until the block ends."""
+    metrics.home_free.set_function(lambda: disk_bytes(home)[0])
+    metrics.home_size.set_function(lambda: disk_bytes(home)[1])
+    async with open_process_socket(home, role, metrics.families) as siblings:
+        metrics.siblings = siblings
+        try:
+            yield
+        finally:
+            metrics.siblings = None
+
+
+async def no_siblings() -> dict[str, list[Metric] | None]:
+    return {}
+
+
+def disk_bytes(home: Path) -> tuple[float, float]:
+    """The free bytes and all bytes of a folder's disk; no numbers if the folder is gone: an error would hide every other metric."""
+    try:
+        usage = shutil.disk_usage(home)
+    except OSError:
+        return math.nan, math.nan
+    return usage.free, usage.total
 
 
 AsgiScope = MutableMapping[str, Any]

@@ -16,5 +16,6 @@ backends   requests to models, their answers, and how they can fail
 models     the call of a model as the rest of Hermes sees it, its cache, its record, the meters
 spending   what was spent in each hour, by agent, platform, purpose and more
 tools      pictures that users send, and tools that a model may call
+figures    numbers about all of Hermes, for the operator
 
 Knows no adapter: `hermes.app` chooses the adapter behind each port."""

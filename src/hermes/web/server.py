@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import JSONResponse
 
 from hermes import __version__
 from hermes.app.canary import canary_of
@@ -21,7 +21,7 @@ from hermes.app.channels import AccountChannels
 from hermes.app.root import Hermes
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
-from hermes.ops.metrics import Metrics, RequestCounter
+from hermes.ops.metrics import AsgiApp, Metrics, RequestCounter
 from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.outbox import Outbox
@@ -41,6 +41,7 @@ from hermes.web.limits import BodyLimit, RateLimit
 from hermes.web.messages import message_routes, proactive_routes, visitor_proactive_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.operations import event_routes
+from hermes.web.operator_pages import OperatorAccess, operator_app, operator_routes
 from hermes.web.readiness import PartDegraded, check_queue, check_workers
 from hermes.web.run_states import RunReader
 from hermes.web.runs import RunServices, run_routes
@@ -84,6 +85,8 @@ class WebServices:
     """The events of all turns, adapters and processes; None: there are no such routes."""
     fleet: FleetOperations | None = None
     """The agents and their adapters, for operators; None: there are no such routes."""
+    is_production: bool = False
+    """Whether `/metrics`, `/docs` and `/openapi.json` are closed without a token."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by the server when it is about to stop."""
 
@@ -93,7 +96,7 @@ DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or 
 
 def create_web(services: WebServices) -> FastAPI:
     """Return the whole web as one ASGI app. It opens nothing: the caller keeps the services open."""
-    # No interactive documentation: FastAPI's pages load their scripts from another server.
+    # FastAPI's own documentation loads its scripts from another server; operator_pages.py has ours.
     no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **no_docs)
     answers = TurnAnswers(
@@ -131,11 +134,8 @@ def create_web(services: WebServices) -> FastAPI:
         web.include_router(user_data_routes(services.my_data, api_auth))
         if services.has_chat:
             web.include_router(visitor_data_routes(services.my_data))
-
-    @web.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> dict[str, Any]:
-        return web.openapi()
-
+    access = OperatorAccess(services.settings.metrics_token, is_production=services.is_production, guesses=guesses)
+    web.include_router(operator_routes(services.metrics.exposition, web.openapi, access))
     install_error_handlers(web)
     wider = {CHAT_PATH: services.completions_settings.max_body_bytes, "/webhooks/": MAX_WEBHOOK_BYTES}
     web.add_middleware(CompletionsShortcut, endpoint=endpoint)
@@ -150,7 +150,7 @@ PROBE_TIMEOUT_S = 2.0
 
 
 def health_routes(services: WebServices) -> APIRouter:
-    """`/health`, `/ready` and `/metrics`."""
+    """`/health` and `/ready`."""
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health", summary="Whether the process runs")
@@ -165,11 +165,6 @@ def health_routes(services: WebServices) -> APIRouter:
         down = {name for name, state in parts.items() if state != "ok"}
         status = "unavailable" if down & services.needed else "degraded" if down else "ready"
         return JSONResponse({"status": status, "parts": parts}, 503 if status == "unavailable" else 200, {"Cache-Control": "no-store"})
-
-    @routes.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-    async def metrics(request: Request) -> Response:
-        page, content_type = await services.metrics.exposition(request.headers.get("accept", ""))
-        return Response(page, headers={"Content-Type": content_type})
 
     # Some monitors ask with HEAD.
     routes.add_api_route("/health", health, methods=["HEAD"], include_in_schema=False)
@@ -197,11 +192,29 @@ SHUTDOWN_TIMEOUT_S = 5.0
 """How long open requests may take after the server was told to stop. Requests that wait for a turn end before that."""
 
 
-async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests; call `ready` as soon as the server accepts them."""
+async def serve_until_cancelled(
+    hermes: Hermes, listener: socket.socket, ready: Callable[[], None], *, operator_listener: socket.socket | None = None
+) -> None:
+    """Answer requests; call `ready` as soon as the server accepts them. On `operator_listener` the operator's pages need no token."""
     services = web_services_from(hermes)
+    web = create_web(services)
+    async with AsyncExitStack() as stack:
+        if operator_listener is not None:
+            operator_web = operator_app(services.metrics.exposition, web.openapi)
+            await stack.enter_async_context(open_server(operator_web, operator_listener))
+        if services.event_feed is not None:
+            stack.push_async_callback(services.event_feed.aclose)
+        async with open_server(web, listener, closing=services.closing) as serving:
+            if not serving.done():
+                ready()
+            await asyncio.shield(serving)
+
+
+@asynccontextmanager
+async def open_server(app: AsgiApp, listener: socket.socket, *, closing: asyncio.Event | None = None) -> AsyncIterator[asyncio.Task[None]]:
+    """Accept requests until the block ends, then answer those that have begun; `closing` is set before that. Yield the server's task."""
     config = uvicorn.Config(
-        create_web(services),
+        app,
         log_config=None,  # its loggers write into the log of Hermes
         access_log=False,
         lifespan="off",
@@ -216,17 +229,12 @@ async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: 
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110  # uvicorn has a flag for this, and no event
             await asyncio.sleep(0.01)
-        if server.started:
-            ready()
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
-        services.closing.set()
+        yield serving
+    finally:
+        if closing is not None:
+            closing.set()
         server.should_exit = True
         await serving
-        raise
-    finally:
-        if services.event_feed is not None:
-            await services.event_feed.aclose()
 
 
 class WebServer(uvicorn.Server):
@@ -267,4 +275,5 @@ def web_services_from(hermes: Hermes) -> WebServices:
         event_feed=EventFeed(hermes.database, adapters.stream_events),
         fleet=FleetOperations(hermes.database, adapters.agents, hermes.fleet, hermes.gateway.catalogue, canary_of(hermes)),
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
+        is_production=hermes.settings.environment is Environment.PRODUCTION,
     )

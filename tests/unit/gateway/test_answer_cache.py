@@ -56,11 +56,14 @@ def test_the_backend_and_the_model_are_in_the_key_and_side_data_is_not() -> None
         replace(ASK, messages=(*ASK.messages, {"role": "assistant", "tool_calls": [{"id": "1"}]})),
         replace(ASK, messages=({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},)),
         replace(ASK, messages=({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},)),
-        replace(ASK, wants_tokens=True),
     ],
 )
 def test_with_tools_images_audio_or_tokens_nothing_is_copied(ask: ModelRequest) -> None:
     assert (may_cache(ASK), may_cache(ask)) == (True, False)
+
+
+def test_a_turn_may_use_the_cache_although_it_asks_for_token_ids() -> None:
+    assert may_cache(replace(ASK, wants_tokens=True))
 
 
 def test_only_a_whole_answer_is_kept() -> None:

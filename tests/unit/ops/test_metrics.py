@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,44 +96,6 @@ async def test_a_stream_passes_chunk_by_chunk_and_counts_when_it_ends() -> None:
     assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="200") == 1
 
 
-async def test_queues_are_counted_when_scraped_and_not_more_often_than_needed() -> None:
-    looks = 0
-
-    async def lengths() -> Mapping[str, int]:
-        nonlocal looks
-        looks += 1
-        return {"inbox": 3, "outbox": 0, "turns": looks, "deliveries": 0}
-
-    metrics = Metrics(lengths, fresh_s=60)
-    assert looks == 0
-    await asyncio.gather(*(metrics.exposition() for _ in range(10)))
-    assert looks == 1
-    assert [sample(metrics, "hermes_queue_length", queue=queue) for queue in ("inbox", "outbox", "turns", "deliveries")] == [3, 0, 1, 0]
-
-
-@pytest.mark.parametrize("failure", ["raises", "hangs"])
-async def test_queues_that_cannot_be_read_are_left_out_and_the_rest_is_shown(failure: str) -> None:
-    is_down = False
-
-    async def lengths() -> Mapping[str, int]:
-        if is_down and failure == "hangs":
-            await asyncio.sleep(60)
-        if is_down:
-            raise ConnectionError("postgresql://user:password@host")
-        return {"inbox": 3}
-
-    metrics = Metrics(lengths, fresh_s=0, timeout_s=0.05)
-    page, _ = await metrics.exposition()
-    assert b'hermes_queue_length{queue="inbox"} 3.0' in page
-    is_down = True
-    with capture_logs() as logs:
-        page, content_type = await metrics.exposition()
-    assert (b'queue="inbox"' in page, b"hermes_loop_blocked_total 0.0" in page) == (False, True)
-    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
-    error = "TimeoutError" if failure == "hangs" else "ConnectionError"
-    assert logs == [{"event": "queue_lengths_unread", "log_level": "warning", "error": error}]
-
-
 async def test_prometheus_gets_the_format_that_it_asks_for() -> None:
     page, content_type = await Metrics().exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
@@ -185,13 +145,3 @@ def test_an_alert_is_a_warning_with_its_facts_and_is_counted_by_event() -> None:
     ]
     counts = [metrics.registry.get_sample_value("hermes_alerts_total", {"event": event}) for event in ("message_buried", "kill_switch_set")]
     assert counts == [2, 1]
-
-
-def test_the_reference_lists_every_metric_with_its_labels():
-    page = Path(__file__).parents[3].joinpath("docs/reference/http.md").read_text(encoding="utf-8")
-    ours = [found for found in vars(Metrics()).values() if getattr(found, "_name", "").startswith("hermes_")]
-    spelled = [
-        found._name.removeprefix("hermes_") + ("{" + ",".join(found._labelnames) + "}" if found._labelnames else "") for found in ours
-    ]
-    assert len(spelled) > 20
-    assert [each for each in spelled if f"`{each}`" not in page] == []

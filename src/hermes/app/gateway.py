@@ -23,6 +23,7 @@ from hermes.ports.credits import Budgets, GlobalSpend
 from hermes.ports.models import AnswerCache, ModelCalls
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.sessions import ClientChats, Graphs
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import Agents, Users
 from hermes.tasks import end_tasks
 
@@ -61,7 +62,13 @@ class ModelServices:
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, adapters: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
+    settings: Settings,
+    adapters: ModelAdapters,
+    transactions: Transactions,
+    metrics: Metrics,
+    client: HttpClient,
+    *,
+    tracer: Tracer = NO_TRACER,
 ) -> AsyncIterator[ModelServices]:
     """Open the models for as long as the block lasts. At its end the gateway first records the costs of all calls. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
@@ -91,6 +98,7 @@ async def open_models(
             clock=clock,
             deadline_s=llm.deadline_s,
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
+            tracer=tracer,
         )
         stack.push_async_callback(gateway.wait_settled)
         completions = ChatCompletions(

@@ -104,6 +104,8 @@ MCP_TOOLS = "hermes.app.mcp_tools"
 """The MCP servers of the settings: few operators have one."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
 """Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
+TRACES = "hermes.ops.trace_export"
+"""OpenTelemetry, which only an operator needs who switches traces on."""
 PACKS, PACK_COMMANDS = "hermes.cli.packs", "hermes.cli.pack_commands"
 """Which commands the packs of the settings bring, and those commands."""
 EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
@@ -115,7 +117,7 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     """Return the command line with the command that these arguments name; without arguments (None), with all commands.
 
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
-    parts = LazyParts(open_stored_sessions, lambda: importlib.import_module(MCP_TOOLS), load_compress_service, new_daft_engine)
+    parts = LazyParts(open_stored_sessions, lambda: importlib.import_module(MCP_TOOLS), load_compress_service, new_daft_engine, load_traces)
     app.info.context_settings = {"obj": parts}
     typed = next((word for word in arguments or () if not word.startswith("-")), None)
     chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
@@ -213,6 +215,14 @@ def load_compress_service(what: str) -> ModuleType:
         return importlib.import_module(COMPRESS_SERVICE)
     except ModuleNotFoundError as error:
         fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+
+
+def load_traces() -> ModuleType:
+    """Return the module that sends traces. If a package is missing, say what to install and exit."""
+    try:
+        return importlib.import_module(TRACES)
+    except ModuleNotFoundError as error:
+        fail(f"traces.enabled needs {missing_package(error)}; install it: pip install 'hermes-graph[otel]'")
 
 
 def new_daft_engine(address: str | None) -> ChunkEngine:

@@ -17,6 +17,7 @@ import typer
 from hermes.app import Hermes, StartRefused, open_hermes, open_no_tools
 from hermes.app.channels import stored_account_names
 from hermes.app.models import models_of, tiers_of
+from hermes.app.root import OpenTracer, open_no_tracer
 from hermes.app.router import OpenTools
 from hermes.cli.commands import LazyParts
 from hermes.cli.output import CANNOT_RUN, complain, fail
@@ -80,6 +81,15 @@ def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
         return open_no_tools
     parts: LazyParts = context.obj
     opener: OpenTools = parts.load_mcp_tools().open_mcp_tools
+    return opener
+
+
+def tracer_opener(context: typer.Context, settings: Settings) -> OpenTracer:
+    """Return what opens traces, for a Hermes that answers messages. Loads OpenTelemetry only if the settings switch traces on."""
+    if not settings.traces.enabled:
+        return open_no_tracer
+    parts: LazyParts = context.obj
+    opener: OpenTracer = parts.load_traces().open_traces
     return opener
 
 

@@ -19,11 +19,12 @@ from rich.markup import escape
 
 from hermes.app import Health, examine, home_of, open_hermes, open_stores
 from hermes.app.models import replaced_backends, stand_in_notice
+from hermes.app.root import OpenTracer
 from hermes.app.router import OpenTools
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
-from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
+from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
 from hermes.web import serve_until_cancelled
@@ -57,7 +58,7 @@ def serve(context: typer.Context, *, config: Config = None, with_parent: WithPar
     start_log(settings)
     if with_parent:
         end_with_parent()
-    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings))))
+    run(run_until_signal(_serve(settings, open_listener(settings), tools_opener(context, settings), tracer_opener(context, settings))))
 
 
 @app.command()
@@ -70,7 +71,7 @@ def worker(context: typer.Context, *, config: Config = None, with_parent: WithPa
     if with_parent:
         end_with_parent()
     lower_priority(WORKER_NICENESS)
-    run(run_until_signal(_work(settings, tools_opener(context, settings))))
+    run(run_until_signal(_work(settings, tools_opener(context, settings), tracer_opener(context, settings))))
 
 
 @app.command()
@@ -93,9 +94,9 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         raise typer.Exit(CANNOT_RUN)
 
 
-async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:
+async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools, open_tracer: OpenTracer) -> None:
     async with (
-        open_hermes(settings, open_tools=open_tools) as hermes,
+        open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
@@ -111,9 +112,9 @@ async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTo
         await serve_until_cancelled(hermes, listener, ready)
 
 
-async def _work(settings: Settings, open_tools: OpenTools) -> None:
+async def _work(settings: Settings, open_tools: OpenTools, open_tracer: OpenTracer) -> None:
     async with (
-        open_hermes(settings, open_tools=open_tools) as hermes,
+        open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         collect_and_freeze()

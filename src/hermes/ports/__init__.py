@@ -12,5 +12,6 @@ memories   facts, earlier messages, dreams, embeddings, souls
 backends   requests to models, their answers, and how they can fail
 models     the call of a model as the rest of Hermes sees it, its cache, its record, the meters
 tools      pictures that users send, and tools that a model may call
+traces     what was done for one message, as spans for a tracing tool
 
 Knows no adapter: `hermes.app` chooses the adapter behind each port."""

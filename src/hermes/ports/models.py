@@ -51,6 +51,8 @@ class Caller:
     """The agent that answers: its own adapter is tried before the chain."""
     deadline_s: float | None = None
     """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
+    traceparent: str | None = None
+    """The parent of the call's spans (`ports.traces`); None: the span that is current."""
 
 
 @dataclass(frozen=True, slots=True)

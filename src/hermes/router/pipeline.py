@@ -134,8 +134,9 @@ class PipelineRun:
         """Run a step within its time limit, measure how long it takes, and note its event for the journal. Raises what the step raises."""
         began, self.at = time.monotonic(), name
         try:
-            async with asyncio.timeout(limit_s or self.services.step_s):
-                result = await work
+            with self.services.tracer.step(name):
+                async with asyncio.timeout(limit_s or self.services.step_s):
+                    result = await work
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
         return self._note_step(name, began, result)
@@ -144,7 +145,8 @@ class PipelineRun:
         """Run a step that awaits nothing, as `step` does."""
         began, self.at = time.monotonic(), name
         try:
-            result = work()
+            with self.services.tracer.step(name):
+                result = work()
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
         return self._note_step(name, began, result)

@@ -15,13 +15,14 @@ import structlog
 
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
 from hermes.ports.inbox import Claim, UnreadableMessage
+from hermes.ports.traces import TraceSpan
 from hermes.ports.users import UserState
 from hermes.router.intake import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
 from hermes.router.outbox import deliver_answer, put_answer
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
-from hermes.router.steps.record import EMPTY_PROVENANCE
+from hermes.router.steps.record import EMPTY_PROVENANCE, TurnResult
 from hermes.router.steps.resolve_user import load_user
 
 log = structlog.get_logger()
@@ -62,7 +63,8 @@ class TurnRunner:
             case _:
                 structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
                 try:
-                    await self._drive(await self._join_waiting(claim))
+                    with self.services.tracer.turn(claim) as span:
+                        await self._drive(await self._join_waiting(claim, span), span)
                 except UserErased:
                     # In a group it may be another member who was deleted; then the sender still waits for an answer.
                     if not await self._is_sender_deleted(claim):
@@ -72,7 +74,7 @@ class TurnRunner:
                     await self._uncount_attempt(claim)
                     raise
 
-    async def _join_waiting(self, claim: Claim) -> Claim:
+    async def _join_waiting(self, claim: Claim, span: TraceSpan) -> Claim:
         """Join the waiting messages that belong to this one. Not once an earlier attempt has asked the model: it was not shown them."""
         if not self.join_window.wait_s(claim.envelope):
             return claim
@@ -80,13 +82,16 @@ class TurnRunner:
             if await self.services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return claim
             others = self.join_window.messages_to_join(claim, await self.services.inbox.waiting_behind(tx, claim, MAX_JOINED_MESSAGES))
+            for other in others:
+                span.link(other.traceparent)
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
-    async def _drive(self, claim: Claim) -> None:
+    async def _drive(self, claim: Claim, span: TraceSpan) -> None:
         if await self._is_given_up(claim):
+            span.note(outcome="apologised")
             await self._apologise(claim)
         else:
-            await handle_message(claim, self.services)
+            note_result(span, claim, await handle_message(claim, self.services))
 
     async def _is_given_up(self, claim: Claim) -> bool:
         is_answered = False
@@ -142,3 +147,12 @@ class TurnRunner:
         async with self.services.transactions.begin() as tx:
             await self.services.inbox.bury_unread(tx, turn_id, reason)
         log.warning("message_given_up", turn_id=str(turn_id), reason=reason)
+
+
+def note_result(span: TraceSpan, claim: Claim, ended: TurnResult) -> None:
+    """Add to a turn's span how it ended."""
+    person, prompt = ended.person, ended.transcript.prompt if ended.transcript else None
+    span.note(outcome=ended.outcome, intent=(prompt.intent or prompt.gate) if prompt else None)
+    span.note(tier=person.tier if person else None, agent=person.agent.name if person else None)
+    span.note(session_id=ended.past.session.id if ended.past else None)
+    span.show_texts(question=claim.envelope.event.text, answer=ended.text)

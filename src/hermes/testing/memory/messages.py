@@ -53,14 +53,16 @@ class MemoryInbox:
     cap: int = 10_000
     """How many messages of one account may wait."""
 
-    async def accept(self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
+    async def accept(
+        self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
+    ) -> AcceptedMessage:
         for message in self.messages.values():
             if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
                 return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
         if sum(message.envelope.account == envelope.account for message in self._unended()) >= self.cap:
             raise InboxFull
         known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
-        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC))
+        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC), traceparent)
         self.messages[turn_id] = message
         return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
 

@@ -1,6 +1,6 @@
 """Traces as a collector receives them: one trace for each message, across processes, and nothing of a turn depends on them.
 
-`HERMES_WRITE_GOLDEN=1 pytest tests/flows/test_traces.py` writes golden_spans.json anew; the difference shows what changed for an operator."""
+`HERMES_WRITE_GOLDEN=1 pytest tests/flows/test_traces.py` writes golden_spans.json anew; its difference is what changed for operators."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ import pytest
 from hermes.app import Hermes, open_hermes
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.channels.telegram.fake.people import TelegramPerson
-from hermes.config import BackendSettings, DeliverySettings, Secret, TierSettings
+from hermes.config import BackendSettings, DeliverySettings, InboxSettings, Secret, TierSettings
 from hermes.ops.trace_export import open_traces
 from hermes.ports.channels import ChannelAccount
 from hermes.stores.postgres.database import connection_of
 from hermes.turn import Platform
 from tests.fakes.otlp_collector import OtlpCollector, SeenSpan, collecting
-from tests.fakes.vendors import ToolCall, Vendors, vendors
+from tests.fakes.vendors import Cut, ToolCall, Vendors, vendors
 from tests.flows.service import Service, running, stopped
 
 pytestmark = pytest.mark.usefixtures("redis_url")
@@ -63,6 +63,10 @@ class Town:
     async def ask(self, query: str) -> list[tuple[Any, ...]]:
         async with self.web.database.begin() as tx:
             return [tuple(row) for row in await (await connection_of(tx).execute(query.encode())).fetchall()]
+
+    async def execute(self, statement: str) -> None:
+        async with self.web.database.begin() as tx:
+            await connection_of(tx).execute(statement.encode())
 
     async def until(self, query: str, expected: list[tuple[Any, ...]]) -> None:
         for _ in range(400):
@@ -159,3 +163,151 @@ async def test_one_message_is_one_trace_from_the_webhook_to_the_delivered_answer
     # Learning from the message is a trace of its own, which refers to this one.
     jobs = [span for spans in found for span in spans if span.name == "remember"]
     assert [(job.parent, job.links) for job in jobs if job.links == (second[0].trace,)] == [("", (second[0].trace,))]
+
+
+async def test_a_delivery_by_a_later_worker_belongs_to_the_same_trace(database_url: str, redis_url: str, collector: OtlpCollector) -> None:
+    async with town(database_url, redis_url, delivery=DeliverySettings(queue_s=(1.0, 1.0, 1.0))) as t:
+        t.platforms.telegram.fail(status=429, retry_after=11, method="sendMessage")  # too long to wait for within the call
+        async with t.worker():
+            t.ada.say("hello")
+            await t.until("select state, failures from outbox", [("pending", 1)])
+            await t.settled()
+        await t.execute("update outbox set not_before = now() - interval '1 hour', touched_at = now() - interval '1 hour'")
+        async with t.worker():
+            await t.ada.wait_for_messages(1, timeout_s=20)
+            await t.until("select state from outbox", [("sent",)])
+    [trace] = [spans for spans in traces_of(collector.spans) if spans[0].name == "accept telegram"]
+    deliveries = [span for span in trace if span.name == "deliver telegram"]
+    assert [span.attributes["hermes.outcome"] for span in deliveries] == ["rate_limited", "sent"]
+    assert {span.parent for span in deliveries} == {trace[0].id}
+    assert len({span.resource["service.instance.id"] for span in trace}) == 3, "the web process and both workers"
+
+
+async def test_a_turn_that_is_driven_again_is_a_further_child_of_its_accept(
+    database_url: str, redis_url: str, collector: OtlpCollector
+) -> None:
+    async with town(database_url, redis_url) as t, t.worker():
+        await t.execute("alter table interactions rename to interactions_gone")
+        t.ada.say("hello")
+        await t.until("select attempts > 1 from inbox", [(True,)])  # the last step fails, and the worker drives the turn again
+        await t.execute("alter table interactions_gone rename to interactions")
+        await t.ada.wait_for_messages(1, timeout_s=30)
+        await t.settled()
+    [trace] = [spans for spans in traces_of(collector.spans) if spans[0].name == "accept telegram"]
+    turns = [span for span in trace if span.name == "invoke_workflow handle_message"]
+    assert {span.parent for span in turns} == {trace[0].id}
+    assert [span.attributes["hermes.attempt"] for span in turns] == list(range(1, len(turns) + 1))
+    assert (len(turns) > 1, turns[0].is_error, turns[-1].is_error) == (True, True, False)
+    assert sum(span.name.startswith("chat") for span in trace) == 1, "the model was asked once, and the journal knew the answer"
+
+
+async def test_items_that_are_joined_are_linked(database_url: str, redis_url: str, collector: OtlpCollector) -> None:
+    async with town(database_url, redis_url, inbox=InboxSettings(burst_s=1.0)) as t:
+        for text in ("find me", "a sunset bar"):
+            t.ada.say(text)
+        await t.until("select count(*) from inbox", [(2,)])
+        async with t.worker():
+            await t.ada.wait_for_messages(1, timeout_s=20)
+    [turn] = [span for span in collector.spans if span.name == "invoke_workflow handle_message"]
+    accepts = [span.trace for span in sorted(collector.spans, key=lambda span: span.started) if span.name == "accept telegram"]
+    assert [turn.trace, *turn.links] == accepts
+
+
+async def test_a_completion_is_a_trace_whole_or_streamed(database_url: str, redis_url: str, collector: OtlpCollector) -> None:
+    async with town(database_url, redis_url) as t:
+        key = await t.web.key(tier="free")
+        for stream in (False, True):
+            t.vendors.anthropic.say("hello there", tokens_in=10, tokens_out=2)
+            body = {"model": "hermes", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+            got = await t.web.post("/v1/chat/completions", body, key)
+            assert got.status == 200, got.body
+        t.vendors.anthropic.say("one two three", cut=Cut.RESET)
+        broken = await t.web.post("/v1/chat/completions", {**body, "stream": True}, key)
+        assert "error" in str(broken.body)
+    whole, streamed, cut = [tree(spans) for spans in traces_of(collector.spans)]
+    assert names(whole) == names(streamed) == names(cut) == [("accept completions", ["chat claude-sonnet-4-6"])]
+    for [root] in (whole, streamed):
+        [chat] = root["children"]
+        assert (chat["attributes"]["gen_ai.usage.output_tokens"], "is_error" in chat, "is_error" in root) == (2, False, False)
+        assert root["attributes"]["session.id"] == "<id>"
+    [root] = cut
+    assert (root["attributes"]["error.type"], root["children"][0]["attributes"]["error.type"]) == ("CutShort", "CutShort")
+    assert collector.faults == []
+
+
+# --- content
+
+
+async def test_texts_are_in_the_spans_only_if_the_operator_captures_content(
+    database_url: str, redis_url: str, collector: OtlpCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    async with town(database_url, redis_url) as t:
+        t.vendors.anthropic.say("", tool_calls=[ToolCall("venue_search", {"query": "sunset bar"}, id="toolu_1")])
+        t.vendors.anthropic.say("Salt & Ember it is.")
+        async with t.worker():
+            t.ada.say("find me a sunset bar in Canggu")
+            await t.ada.wait_for_messages(1, timeout_s=20)
+    spans = {span.name: span.attributes for span in sorted(collector.spans, key=lambda span: span.started)}
+    turn, chat, tool = (
+        spans["invoke_workflow handle_message"],
+        spans["chat claude-sonnet-4-6"],
+        spans["execute_tool venue_search"],
+    )
+    assert "sunset bar in Canggu" in turn["gen_ai.input.messages"]
+    assert "Salt & Ember it is." in turn["gen_ai.output.messages"]
+    said = json.loads(chat["gen_ai.input.messages"])
+    assert [message["role"] for message in said] == ["user", "assistant", "tool"]
+    assert said[1]["parts"][-1]["name"] == "venue_search"
+    assert "Salt & Ember it is." in chat["gen_ai.output.messages"]
+    assert "gen_ai.system_instructions" in chat
+    assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"query": "sunset bar"}
+    assert tool["gen_ai.tool.call.result"]
+
+
+# --- whatever becomes of the collector, turns go on
+
+
+@pytest.mark.parametrize("fault", ["refuses", "hangs", "is away"])
+async def test_a_collector_that_fails_changes_nothing_and_holds_no_process(
+    database_url: str, redis_url: str, collector: OtlpCollector, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("hermes.ops.trace_export.FLUSH_S", 0.5)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    collector.status, collector.is_hanging = (503, False) if fault == "refuses" else (200, fault == "hangs")
+    if fault == "is away":
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    loop = asyncio.get_running_loop()
+    async with town(database_url, redis_url) as t:
+        async with t.worker():
+            for number in range(3):
+                t.ada.say(f"hello {number}")
+                await t.ada.wait_for_messages(number + 1, timeout_s=20)
+            await t.settled()
+            ending = loop.time()
+        assert loop.time() - ending < 3.0
+        assert await t.ask("select distinct meta ->> 'outcome' from interactions") == [("answered",)]
+    assert collector.spans == []
+    assert (collector.requests > 0) is (fault != "is away")
+
+
+async def test_a_sampler_decides_for_all_processes(
+    database_url: str, redis_url: str, collector: OtlpCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    async with town(database_url, redis_url) as t:
+        t.ada.say("find me a sunset bar")
+        await t.until("select right(traceparent, 1) in ('1', '3') from inbox", [(False,)])  # the lowest bit says whether it is sampled
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_on")
+        async with t.worker():
+            await t.ada.wait_for_messages(1, timeout_s=20)
+            await t.settled()
+    assert [span.name for span in collector.spans] == ["remember"], "only what begins a trace of its own"
+
+
+async def test_off_stores_no_trace(database_url: str, redis_url: str) -> None:
+    async with open_platforms(), running(database_url, redis_url) as service:
+        await service.post("/v1/messages", {"text": "hello"}, await service.key())
+        async with service.database.begin() as tx:
+            [row] = await (await connection_of(tx).execute("select traceparent from inbox")).fetchall()
+    assert tuple(row) == (None,)

@@ -94,6 +94,7 @@ class MemoryInbox:
                 and other.turn_id not in self.joined
                 for other in self.messages.values()
             ),
+            traceparent=message.traceparent,
         )
 
     async def waiting_behind(self, _: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
@@ -306,6 +307,7 @@ class MemoryOutbox:
         for part, body in enumerate(parts):
             place = (len(self.owners) + 1, turn.turn_id, turn.conversation_id, seq, part)
             message = OutboxMessage(*place, *where, body, 0, news=news, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+            message = replace(message, traceparent=turn.traceparent)
             self.owners[message.id] = turn.user_id
             self.queued_messages.append(message)
         self.queued_messages.sort(key=lambda message: (message.seq, message.news != "", message.id))

@@ -254,6 +254,7 @@ async def test_texts_are_in_the_spans_only_if_the_operator_captures_content(
         spans["chat claude-sonnet-4-6"],
         spans["execute_tool venue_search"],
     )
+    assert (spans["accept telegram"]["input.value"], turn["output.value"]) == ("find me a sunset bar in Canggu", "Salt & Ember it is.")
     assert "sunset bar in Canggu" in turn["gen_ai.input.messages"]
     assert "Salt & Ember it is." in turn["gen_ai.output.messages"]
     said = json.loads(chat["gen_ai.input.messages"])

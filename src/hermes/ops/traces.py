@@ -51,6 +51,8 @@ WORKFLOW = "handle_message"
 """The name of a turn: its span is `invoke_workflow handle_message`."""
 KIND = "openinference.span.kind"
 CHAIN, LLM, TOOL, RETRIEVER = "CHAIN", "LLM", "TOOL", "RETRIEVER"
+INPUT, OUTPUT = "input.value", "output.value"
+"""What Phoenix shows of a span that is no model call."""
 COST = "gen_ai.usage.cost"
 ERROR_TYPE = "error.type"
 PREFIX = "hermes."
@@ -116,11 +118,16 @@ class OtelSpan:
         if traceparent is not None:
             self._span.add_link(span_context(traceparent))
 
+    def set_input(self, text: str) -> None:
+        """Show the text with which a trace begins: tools list traces and sessions by it."""
+        self._span.set_attribute(INPUT, text)
+
     @fail_open(None)
     def show_texts(self, *, question: str, answer: str) -> None:
         if self._is_shown and isinstance(self._invocation, WorkflowInvocation):
             self._invocation.input_messages = [text_message("user", question)]
             self._invocation.output_messages = [answer_message({"role": "assistant", "content": answer})]
+            self._span.set_attributes({INPUT: question, OUTPUT: answer})
 
     @fail_open(None)
     def note_answer(self, completion: Completion, price: Callable[[Usage], int]) -> None:
@@ -186,7 +193,11 @@ class OtelTracer:
     @fail_open(NO_SPAN)
     def accept(self, envelope: Envelope) -> OtelSpan:
         platform = str(envelope.event.platform)
-        return self._begin(f"accept {platform}", SpanKind.SERVER, {"platform": platform, "account": envelope.account}, context=Context())
+        facts: Mapping[str, SpanFact] = {"platform": platform, "account": envelope.account}
+        span = self._begin(f"accept {platform}", SpanKind.SERVER, facts, context=Context())
+        if self._is_shown:
+            span.set_input(envelope.event.text)
+        return span
 
     @fail_open(NO_SPAN)
     def turn(self, claim: Claim) -> OtelSpan:

@@ -33,7 +33,7 @@ from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, 
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
-from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
+from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener, tracer_opener
 from hermes.config import LogLevel, Settings
 from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
@@ -211,7 +211,7 @@ def choose_client(
     """Return the client for the options: a Hermes in this process, or the one at --url."""
     if url is None and key is None:
         settings = quiet_settings(config)
-        return open_local_hermes(settings, name, tools_opener(context, settings))
+        return open_local_hermes(settings, name, tools_opener(context, settings), tracer_opener(context, settings))
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)

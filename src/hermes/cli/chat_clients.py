@@ -15,6 +15,7 @@ import aiohttp
 import structlog
 
 from hermes.app import Hermes, open_hermes
+from hermes.app.root import OpenTracer, open_no_tracer
 from hermes.app.router import OpenTools
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
@@ -104,9 +105,11 @@ class LocalHermes:
 
 
 @asynccontextmanager
-async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
+async def open_local_hermes(
+    settings: Settings, name: str, open_tools: OpenTools, open_tracer: OpenTracer = open_no_tracer
+) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
-    async with open_hermes(settings, open_tools=open_tools) as hermes:
+    async with open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
         driving = LocalTurns(hermes)

@@ -39,13 +39,19 @@ def inbox(people: Users, keyring: Keyring) -> Inbox:
 
 
 async def accept(
-    transactions: Transactions, people: Users, inbox: Inbox, envelope: Envelope, turn_id: UUID | None = None
+    transactions: Transactions,
+    people: Users,
+    inbox: Inbox,
+    envelope: Envelope,
+    turn_id: UUID | None = None,
+    *,
+    traceparent: str | None = None,
 ) -> AcceptedMessage:
     async with transactions.begin() as tx:
         user, _ = await people.find_or_create(
             tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE
         )
-        return await inbox.accept(tx, envelope, user, turn_id or uuid4())
+        return await inbox.accept(tx, envelope, user, turn_id or uuid4(), traceparent=traceparent)
 
 
 async def claim(transactions: Transactions, inbox: Inbox, turn_id: UUID) -> Claim | None:
@@ -75,6 +81,22 @@ async def test_what_is_accepted_comes_back_whole(transactions: Transactions, peo
         1,
     )
     assert 0 <= claimed.age_s < 60
+
+
+async def test_the_trace_of_the_accept_is_kept_with_the_message(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    traces = [f"00-{number:032x}-{number:016x}-01" for number in (1, 2)]
+    first = await accept(transactions, people, inbox, ASKED, traceparent=traces[0])
+    await accept(transactions, people, inbox, ASKED, traceparent=traces[1])  # the platform sends it again: its own trace leads nowhere
+    second = await accept(transactions, people, inbox, replace(ASKED, event_key="update:2"), traceparent=traces[1])
+    untraced = await accept(transactions, people, inbox, replace(ASKED, event_key="update:3"))
+    claimed = await claim(transactions, inbox, first.turn_id)
+    assert claimed is not None
+    async with transactions.begin() as tx:
+        behind = await inbox.waiting_behind(tx, claimed, 10)
+        found = [await inbox.message_of(tx, each.turn_id) for each in (first, second, untraced)]
+    assert claimed.traceparent == traces[0]
+    assert [message.traceparent for message in behind] == [traces[1], None]
+    assert [message and message.traceparent for message in found] == [*traces, None]
 
 
 async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(transactions: Transactions, people: Users, inbox: Inbox) -> None:

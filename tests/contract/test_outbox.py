@@ -66,6 +66,19 @@ async def test_a_parcel_comes_out_as_it_went_in(turns: Turns, outbox: Outbox) ->
     assert parcel.last_inbound_at < parcel.taken_at
 
 
+async def test_a_parcel_belongs_to_the_trace_of_the_message_that_it_answers(turns: Turns, outbox: Outbox) -> None:
+    trace = f"00-{7:032x}-{7:016x}-01"
+    claim = await turns.claim(await turns.accept(traceparent=trace))
+    await put(turns.transactions, outbox, claim, "Ciao")
+    parcel = await take(turns.transactions, outbox, claim)
+    assert parcel is not None
+    assert parcel.traceparent == trace
+    assert await settle(turns.transactions, outbox, parcel, OutboxState.PENDING) is OutboxState.PENDING
+    again = await take(turns.transactions, outbox, claim)
+    assert again is not None
+    assert (again.tries, again.traceparent) == (2, trace)
+
+
 async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(turns: Turns, outbox: Outbox) -> None:
     first, second = await turns.new_claim(), await turns.new_claim()
     await put(turns.transactions, outbox, second, "c")

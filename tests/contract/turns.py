@@ -26,13 +26,13 @@ class Turns:
     people: Users
     inbox: Inbox
 
-    async def accept(self, text: str = "hello", *, channel: str = "c1") -> UUID:
+    async def accept(self, text: str = "hello", *, channel: str = "c1", traceparent: str | None = None) -> UUID:
         """Accept a message and return its turn."""
         event = MessageEvent(platform=Platform.REST, sender_id=channel, text=text)
         envelope = Envelope(event=event, account="shop", channel_id=channel, event_key=str(uuid4()))
         async with self.transactions.begin() as tx:
             user, _ = await self.people.find_or_create(tx, "shop", Platform.REST, channel, state=UserState.ACTIVE)
-            return (await self.inbox.accept(tx, envelope, user, uuid4())).turn_id
+            return (await self.inbox.accept(tx, envelope, user, uuid4(), traceparent=traceparent)).turn_id
 
     async def claim(self, turn_id: UUID) -> Claim:
         """Claim a turn that waits."""

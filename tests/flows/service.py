@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from hermes.app.root import Hermes, open_hermes
+from hermes.app.root import Hermes, OpenTracer, open_hermes, open_no_tracer
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
 from hermes.ports.models import Models
 from hermes.stores.postgres.database import Database
@@ -90,6 +90,7 @@ async def running(
     has_worker: bool = True,
     echoes: bool = True,
     models: Models | None = None,
+    open_tracer: OpenTracer = open_no_tracer,
     more: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Service]:
@@ -113,7 +114,11 @@ async def running(
             },
         )
         hermes = await stack.enter_async_context(
-            open_hermes(chosen, adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)))
+            open_hermes(
+                chosen,
+                adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)),
+                open_tracer=open_tracer,
+            )
         )
         if has_worker:
             stack.push_async_callback(stopped, asyncio.create_task(hermes.run_worker()))

@@ -128,6 +128,23 @@ def test_a_command_of_a_pack_names_any_package_that_it_lacks() -> None:
     assert without_packages("structlog", words="venues list") == said
 
 
+def test_a_worker_that_is_to_trace_without_the_extra_says_what_to_install() -> None:
+    lacking = "import sys; sys.modules['opentelemetry.util.genai.handler'] = None; sys.argv = ['hermes', 'worker']"
+    said = hermes_python(f"{lacking}; from hermes.cli import main; main()", HERMES_TRACES_ENABLED="true")
+    assert said.startswith("hermes: traces.enabled needs opentelemetry")
+    assert said.endswith("; install it: pip install 'hermes-graph[otel]'\n")
+
+
+def test_hermes_loads_nothing_of_opentelemetry_while_traces_are_off() -> None:
+    program = """
+import sys
+from hermes.cli import build_app
+build_app(["worker"])
+print([name for name in sys.modules if name.startswith(("opentelemetry.util.genai", "opentelemetry.exporter", "hermes.ops.trace"))])
+"""
+    assert hermes_python(program) == "[]\n"
+
+
 # --- options
 
 

@@ -61,6 +61,7 @@ def background_jobs_from(
         writer=user_memory.writer,
         clock=SystemClock(),
         memory_model=memory_model,
+        tracer=services.tracer,
     )
     proactive = ProactiveMessenger(
         transactions=transactions,

@@ -26,6 +26,7 @@ from hermes.ports.credits import AgentSpend, Budgets, GlobalSpend
 from hermes.ports.models import AnswerCache, ModelCalls
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.ports.sessions import ClientChats, Graphs
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import Agents, Users
 from hermes.tasks import end_tasks
 
@@ -66,7 +67,13 @@ class ModelServices:
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, adapters: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
+    settings: Settings,
+    adapters: ModelAdapters,
+    transactions: Transactions,
+    metrics: Metrics,
+    client: HttpClient,
+    *,
+    tracer: Tracer = NO_TRACER,
 ) -> AsyncIterator[ModelServices]:
     """Open the models for as long as the block lasts. At its end the gateway first records the costs of all calls. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
@@ -98,6 +105,7 @@ async def open_models(
             deadline_s=llm.deadline_s,
             cap_micro_usd=micro_usd_of(llm.global_daily_budget_usd),
             agent_caps=AgentCaps(adapters.agent_spend, fleet.caps, micro_usd_of(settings.fleet.daily_usd)),
+            tracer=tracer,
         )
         stack.push_async_callback(gateway.wait_settled)
         completions = ChatCompletions(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 from uuid import UUID, uuid4
 
@@ -54,6 +54,7 @@ from hermes.ops.work_activity import WorkActivity
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
 from hermes.ports.processes import ProcessRole
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
 from hermes.router.intake import InboundRouter, Intake, JoinWindow
@@ -228,14 +229,30 @@ def no_adjustment(adapters: Adapters) -> Adapters:
     return adapters
 
 
+OpenTracer = Callable[[UUID], AbstractAsyncContextManager[Tracer]]
+"""Opens the traces of a process, by its id."""
+
+
+@asynccontextmanager
+async def open_no_tracer(_: UUID) -> AsyncIterator[Tracer]:
+    """Trace nothing."""
+    yield NO_TRACER
+
+
 @asynccontextmanager
 async def open_hermes(
-    settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment, open_tools: OpenTools = refuse_mcp_servers
+    settings: Settings,
+    *,
+    adjust: Callable[[Adapters], Adapters] = no_adjustment,
+    open_tools: OpenTools = refuse_mcp_servers,
+    open_tracer: OpenTracer = open_no_tracer,
 ) -> AsyncIterator[Hermes]:
     """Connect Hermes to its stores and services, and close them at the end of the block.
 
     `open_tools` opens the MCP servers of the settings: `open_mcp_tools` of app/mcp_tools.py, or `open_no_tools` for a Hermes that answers
     no message. Without it, settings that name MCP servers are refused.
+
+    `open_tracer` opens traces: `open_traces` of ops/trace_export.py. Without it nothing is traced, whatever the settings say.
 
     Starts the embedded stores if the settings have no addresses, and brings the schema up to date. Raises StartRefused,
     or StoreUnavailable when PostgreSQL cannot be reached. Hermes starts without Redis too, and is slower then."""
@@ -251,7 +268,9 @@ async def open_hermes(
         http = HttpClient()
         stack.push_async_callback(http.aclose)
         adapters = adjust(await stack.enter_async_context(open_adapters(settings, database, keyring, client, metrics=metrics, http=http)))
-        models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http))
+        process_id = uuid4()
+        tracer = await stack.enter_async_context(open_tracer(process_id))
+        models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http, tracer=tracer))
         account_channels = AccountChannels(adapters.channel_accounts, database)
         await stack.enter_async_context(follow_accounts(account_channels))
         metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels))
@@ -264,7 +283,8 @@ async def open_hermes(
             timeout_s=settings.images.timeout_s,
         )
         resources = OpenResources(
-            process_id=uuid4(),
+            process_id=process_id,
+            tracer=tracer,
             database=database,
             redis=client,
             keyring=keyring,
@@ -275,7 +295,7 @@ async def open_hermes(
         )
         mcp_tools = await stack.enter_async_context(open_tools(settings))
         answer_services = answer_services_from(
-            settings, adapters, transactions=database, keyring=keyring, metrics=metrics, web=files, mcp_tools=mcp_tools
+            settings, adapters, transactions=database, keyring=keyring, metrics=metrics, web=files, mcp_tools=mcp_tools, tracer=tracer
         )
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
         yield hermes
@@ -290,6 +310,7 @@ class OpenResources:
     """The connections and helpers that stay open as long as Hermes does."""
 
     process_id: UUID
+    tracer: Tracer
     database: Database
     redis: Redis
     keyring: Keyring
@@ -312,10 +333,11 @@ def assemble_hermes(
         idempotency_keys=adapters.idempotency_keys,
         signup_grant=settings.credits.signup_grant,
         join_window=join_window,
+        tracer=resources.tracer,
     )
     channel_sender = channel_sender_from(settings.delivery, adapters, resources.account_channels, resources.post, resources.metrics)
     settlement = SettlementWriter(adapters.credits, adapters.journal, adapters.alerts)
-    outbox_delivery = OutboxDelivery(resources.database, adapters.outbox, channel_sender.send, settlement)
+    outbox_delivery = OutboxDelivery(resources.database, adapters.outbox, channel_sender.send, settlement, resources.tracer)
     feedback = Feedback(transactions=resources.database, tracking=adapters.outbox.tracking, graphs=adapters.graphs)
     receipts = receipts_from(adapters, resources.database, settlement, resources.metrics)
     services = services_from(
@@ -331,6 +353,7 @@ def assemble_hermes(
         typing=TypingIndicator(channels=resources.account_channels, post=resources.post),
         metrics=resources.metrics,
         process_id=resources.process_id,
+        tracer=resources.tracer,
         compaction=compaction_policy_from(settings.history, models.catalogue),
     )
     turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), join_window)

@@ -24,6 +24,7 @@ from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
 from hermes.ports.runtime import JobQueue, Transaction, Transactions
 from hermes.ports.tools import MediaFetcher
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import DEFAULT_AGENT, Agent
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.router.services import Links, Services
@@ -101,23 +102,27 @@ def answer_services_from(
     metrics: Metrics,
     web: MediaFetcher,
     mcp_tools: ToolSource,
+    tracer: Tracer,
 ) -> AnswerServices:
     found = packs_from(settings)
     use_pack_keys(key for pack in found for key in pack.fact_keys)
-    user_memory = user_memory_from(adapters, transactions, metrics, role=role_from(found))
+    user_memory = user_memory_from(adapters, transactions, metrics, role=role_from(found), tracer=tracer)
     packs = OpenPacks(found, PackServices(transactions=transactions, keyring=keyring, notebook=user_memory.notebook))
     limits = settings.images
     images = MessageImages(web=web, scan=scan, intents=packs.image_intents, max_bytes=limits.max_bytes, max_side=limits.max_side)
     return AnswerServices(user_memory, packs, toolbox_from(settings, adapters, transactions, packs, mcp_tools), images)
 
 
-def user_memory_from(adapters: Adapters, transactions: Transactions, metrics: Metrics, *, role: str) -> UserMemory:
+def user_memory_from(
+    adapters: Adapters, transactions: Transactions, metrics: Metrics, *, role: str, tracer: Tracer = NO_TRACER
+) -> UserMemory:
     recall = Recall(
         transactions,
         adapters.memories,
         adapters.embeddings,
         is_trivial=is_trivial,
         count_skipped=metrics.recall_skipped.inc,
+        tracer=tracer,
     )
     souls = SoulLoader(
         transactions=transactions,
@@ -181,6 +186,7 @@ def services_from(
     typing: TypingIndicator,
     metrics: Metrics,
     process_id: UUID,
+    tracer: Tracer,
     compaction: CompactionPolicy | None = None,
 ) -> Services:
     """Return everything that the ten steps of `router/pipeline.py` need."""
@@ -195,6 +201,7 @@ def services_from(
     model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
     return Services(
         process_id=process_id,
+        tracer=tracer,
         transactions=transactions,
         people=adapters.people,
         credits=adapters.credits,

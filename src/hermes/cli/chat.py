@@ -32,7 +32,7 @@ from hermes.cli.chat_clients import ChatError, HermesClient, open_remote_hermes,
 from hermes.cli.commands import LazyParts, app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, print_json, print_result
-from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener
+from hermes.cli.runtime import new_event_loop, settings_from, start_log, tools_opener, tracer_opener
 from hermes.config import LogLevel, Settings
 from hermes.ports.errors import NotFound, PortError, StartRefused
 from hermes.turn import AgentResponse, response_json
@@ -235,7 +235,7 @@ def open_local_hermes(context: typer.Context, settings: Settings, name: str) -> 
     """Open a Hermes in this process. To load it takes a second or two."""
     parts: LazyParts = context.obj
     opened: AbstractAsyncContextManager[HermesClient] = parts.load_local_chat().open_local_hermes(
-        settings, name, tools_opener(context, settings)
+        settings, name, tools_opener(context, settings), tracer_opener(context, settings)
     )
     return opened
 

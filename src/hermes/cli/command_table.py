@@ -144,6 +144,8 @@ STORED_SESSIONS = "hermes.cli.stored_sessions"
 """Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
 """Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
+TRACES = "hermes.ops.trace_export"
+"""OpenTelemetry, which only an operator needs who switches traces on."""
 PACK_LIST, PACKS, PACK_COMMANDS = "hermes.packs", "hermes.cli.packs", "hermes.cli.pack_commands"
 """The packs that come with Hermes, which commands the packs of the settings bring, and those commands."""
 EXTRA_PACKAGES = {"cli": "rich", "export": "pyarrow", "serve": "psycopg"}
@@ -161,6 +163,7 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
         open_stored_sessions,
         load_compress_service,
         new_daft_engine,
+        load_traces,
     )
     app.info.context_settings = {"obj": parts}
     typed = next((word for word in arguments or () if not word.startswith("-")), None)
@@ -259,6 +262,14 @@ def load_compress_service(what: str) -> ModuleType:
         return importlib.import_module(COMPRESS_SERVICE)
     except ModuleNotFoundError as error:
         fail(f"{what} {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
+
+
+def load_traces() -> ModuleType:
+    """Return the module that sends traces. If a package is missing, say what to install and exit."""
+    try:
+        return importlib.import_module(TRACES)
+    except ModuleNotFoundError as error:
+        fail(f"traces.enabled needs {missing_package(error)}; install it: pip install 'hermes-graph[otel]'")
 
 
 def new_daft_engine(address: str | None) -> ChunkEngine:

@@ -39,6 +39,8 @@ class LazyParts:
     """Returns `cli/compress_service.py`: models and the store, for `hermes compress`. Takes what needs it, for the error."""
     new_daft_engine: Callable[[str | None], ChunkEngine]
     """Returns the engine of many machines; takes the address of a Ray cluster. Raises ModuleNotFoundError without the extra `batch`."""
+    load_traces: Callable[[], ModuleType]
+    """Returns ops/trace_export.py. If a package is missing, says what to install and exits."""
 
 
 def show_version(is_given: bool) -> None:  # noqa: FBT001  # the signature that typer calls

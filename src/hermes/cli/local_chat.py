@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from hermes.app.catalogue import refuse_no_model
-from hermes.app.root import Hermes, open_hermes
+from hermes.app.root import Hermes, OpenTracer, open_hermes, open_no_tracer
 from hermes.app.router import OpenTools
 from hermes.cli.chat_clients import ANSWER_TIMEOUT_S, TERMINAL_ACCOUNT, ChatError, raise_no_answer
 from hermes.config import Settings
@@ -71,10 +71,12 @@ class LocalHermes:
 
 
 @asynccontextmanager
-async def open_local_hermes(settings: Settings, name: str, open_tools: OpenTools) -> AsyncIterator[LocalHermes]:
+async def open_local_hermes(
+    settings: Settings, name: str, open_tools: OpenTools, open_tracer: OpenTracer = open_no_tracer
+) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
     refuse_no_model(settings)
-    async with open_hermes(settings, open_tools=open_tools) as hermes:
+    async with open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes:
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
         driving = LocalTurns(hermes)

@@ -23,7 +23,7 @@ from hermes.ports.errors import CopyRefused, NotFound, PortError, StartRefused
 from hermes.ports.runtime import Transaction
 
 if TYPE_CHECKING:
-    from hermes.app.root import Hermes
+    from hermes.app.root import Hermes, OpenTracer
     from hermes.app.router import OpenTools
 
 try:
@@ -79,6 +79,13 @@ def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
     """Return what opens the MCP servers of the settings, for a Hermes that answers messages. Loads the SDK only if there is a server."""
     parts: LazyParts = context.obj
     opener: OpenTools = parts.load_app("mcp_tools").open_mcp_tools if settings.mcp else parts.load_app("router").open_no_tools
+    return opener
+
+
+def tracer_opener(context: typer.Context, settings: Settings) -> OpenTracer:
+    """Return what opens traces, for a Hermes that answers messages. Loads OpenTelemetry only if the settings switch traces on."""
+    parts: LazyParts = context.obj
+    opener: OpenTracer = parts.load_traces().open_traces if settings.traces.enabled else parts.load_app("root").open_no_tracer
     return opener
 
 

@@ -19,13 +19,13 @@ from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_no
 from hermes.app.doctor import Health, examine
 from hermes.app.home import home_of
 from hermes.app.processes import TakeNews
-from hermes.app.root import Hermes, open_hermes
+from hermes.app.root import Hermes, OpenTracer, open_hermes
 from hermes.app.router import OpenTools
 from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, output_console, print_json
-from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener
+from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
@@ -93,7 +93,8 @@ def serve(
     listener = open_listener(settings)
     web = settings.web
     operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
-    run(run_until_signal(_serve(settings, listener, tools_opener(context, settings), watch, operator_listener)))
+    opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
+    run(run_until_signal(_serve(opening, listener, operator_listener)))
 
 
 @app.command()
@@ -118,7 +119,8 @@ def worker(
     watch = watch_parent(is_child=with_parent, beat_file=beat_file)
     lower_priority(WORKER_NICENESS)
     metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
-    run(run_until_signal(_work(settings, tools_opener(context, settings), watch, metrics_listener)))
+    opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
+    run(run_until_signal(_work(opening, metrics_listener)))
 
 
 @app.command()
@@ -168,12 +170,23 @@ def watch_parent(*, is_child: bool, beat_file: Path | None) -> ProcessWatch:
     return ProcessWatch(Pulse(sinks_from(os.environ, parent=parent, beat_file=beat_file)), parent.take_news if parent else tuple)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessOpening:
+    """What a process of its own is opened with."""
+
+    settings: Settings
+    open_tools: OpenTools
+    open_tracer: OpenTracer
+    watch: ProcessWatch
+
+
 @asynccontextmanager
-async def open_process(settings: Settings, open_tools: OpenTools, watch: ProcessWatch, role: ProcessRole) -> AsyncIterator[Hermes]:
+async def open_process(opening: ProcessOpening, role: ProcessRole) -> AsyncIterator[Hermes]:
     """Open Hermes in a process of its own. It gives its beat from the beginning; its caller calls `watch.pulse.open` when it works."""
+    settings, watch = opening.settings, opening.watch
     async with (
         watch.pulse.beating(),
-        open_hermes(settings, open_tools=open_tools) as hermes,
+        open_hermes(settings, open_tools=opening.open_tools, open_tracer=opening.open_tracer) as hermes,
         watch_event_loop(hermes.adapters.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s) as loop_watch,
         hermes.process.following(watch.take_news),
         watch_over(hermes, does_chore=role is ProcessRole.SERVE),
@@ -183,10 +196,9 @@ async def open_process(settings: Settings, open_tools: OpenTools, watch: Process
         yield hermes
 
 
-async def _serve(
-    settings: Settings, listener: socket.socket, open_tools: OpenTools, watch: ProcessWatch, operator_listener: socket.socket | None = None
-) -> None:
-    async with open_process(settings, open_tools, watch, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
+async def _serve(opening: ProcessOpening, listener: socket.socket, operator_listener: socket.socket | None = None) -> None:
+    settings, watch = opening.settings, opening.watch
+    async with open_process(opening, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -202,8 +214,9 @@ async def _serve(
         await serve_until_cancelled(hermes, listener, ready, operator_listener=operator_listener)
 
 
-async def _work(settings: Settings, open_tools: OpenTools, watch: ProcessWatch, metrics_listener: socket.socket | None = None) -> None:
-    async with open_process(settings, open_tools, watch, ProcessRole.WORKER) as hermes, AsyncExitStack() as stack:
+async def _work(opening: ProcessOpening, metrics_listener: socket.socket | None = None) -> None:
+    settings, watch = opening.settings, opening.watch
+    async with open_process(opening, ProcessRole.WORKER) as hermes, AsyncExitStack() as stack:
         if metrics_listener is not None:
             await stack.enter_async_context(open_server(operator_app(hermes.metrics.own_exposition), metrics_listener))
             note_metrics_port(metrics_listener)

@@ -499,6 +499,15 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Traces of messages, for a tool that reads OpenTelemetry."""
+
+    enabled: Flag = False
+    """Whether Hermes sends traces. The standard OTEL_* variables say where (`OTEL_EXPORTER_OTLP_ENDPOINT`), how many and under which name.
+    Off, even if such a variable is set: a trace names users by a digest, and leaves this machine. Needs the extra `otel`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a process: first those of the whole process, then a section for each of its parts."""
 
@@ -542,6 +551,7 @@ class Settings:
     loop: LoopSettings = LoopSettings()
     watch: WatchSettings = WatchSettings()
     log: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     backends: NamedTables[BackendSettings] = field(default_factory=NamedTables)
     models: NamedTables[ModelSettings] = field(default_factory=NamedTables)
     tiers: NamedTables[TierSettings] = field(default_factory=NamedTables)

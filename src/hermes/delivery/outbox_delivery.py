@@ -18,6 +18,7 @@ from hermes.ports.credits import Credits
 from hermes.ports.outbox import DeadLetter, DeliveryResult, Outbox, OutboxMessage, OutboxState
 from hermes.ports.runtime import Alerts, Transaction, Transactions
 from hermes.ports.sessions import Journal
+from hermes.ports.traces import NO_TRACER, Tracer
 
 log = structlog.get_logger()
 
@@ -31,13 +32,16 @@ class OutboxDelivery:
     send: Callable[[OutboxMessage], Awaitable[DeliveryResult]]
     """Send a message and return how that went. Never raises for what a platform or a network does; takes less than two minutes."""
     settlement: SettlementWriter
+    tracer: Tracer = NO_TRACER
 
     async def deliver(self, conversation_id: UUID) -> None:
         """Send the messages that are due, oldest first. Stops at the first that must wait. Raises StoreUnavailable."""
         async with self.transactions.begin() as tx:
             message = await self.outbox.take(tx, conversation_id)
         while message is not None:
-            result = await self.send(message)
+            with self.tracer.delivery(message) as span:
+                result = await self.send(message)
+                span.note(outcome=result.outcome and str(result.outcome), state=str(result.state), is_failure=result.is_failure)
             async with self.transactions.begin() as tx:
                 await self._settle(tx, message, result)
                 message = await self.outbox.take(tx, conversation_id)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hermes.gateway.prices import answer_tokens, prompt_tokens
@@ -33,7 +34,8 @@ from hermes.ports.backends import (
     Unreachable,
     Usage,
 )
-from hermes.ports.models import CallAttempt, ChainFailed, NoAnswer, NoCapacity
+from hermes.ports.models import CallAttempt, Caller, ChainFailed, NoAnswer, NoCapacity
+from hermes.ports.traces import NO_SPAN, ChatSpan, Tracer
 
 ATTEMPT_SHARE = 0.6
 """The share of the time left that one attempt may use: for an answer while further links remain, for a slot while another backend does."""
@@ -65,10 +67,26 @@ class ChainAnswer:
     first_delta_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallTrace:
+    """How the attempts of one call are traced."""
+
+    tracer: Tracer
+    caller: Caller
+    price: Callable[[ChainLink, Usage], int]
+    """In micro-dollars."""
+
+    def begin(self, link: ChainLink, ask: ModelRequest) -> AbstractContextManager[ChatSpan]:
+        return self.tracer.chat(link.backend.name, link.model, ask, self.caller)
+
+
 class ChainRun:
     """One run down a chain, for one call."""
 
-    def __init__(self, ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots, user: str) -> None:
+    def __init__(
+        self, ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots, user: str, trace: CallTrace | None = None
+    ) -> None:
+        self._trace = trace
         self._ask, self._links, self._deadline_s, self._slots, self._user = ask, links, deadline_s, slots, user
         self._may_wait_s, self._waited_s = slots.wait_s, 0.0
         self._began = self._attempt_began = self._deadline = 0.0
@@ -100,16 +118,17 @@ class ChainRun:
         """Return the first answer. Raises ChainFailed, with the last error as its cause, and NoCapacity if no backend had a free slot."""
         for link, share, wait_s in self._links_to_try():
             try:
-                async with self._slot(link, wait_s):
+                async with self._slot(link, wait_s) as span:
                     timeout_s = self._left_s * share
                     try:
                         async with asyncio.timeout(timeout_s):
                             completion = await link.backend.complete(self._ask_for(link), link.model, timeout_s=timeout_s)
                     except TimeoutError:
-                        self._add_failure(link, timeout_error(link, timeout_s))
+                        span.fail(self._add_failure(link, timeout_error(link, timeout_s)))
                     except BackendError as error:
-                        self._add_failure(link, error)
+                        span.fail(self._add_failure(link, error))
                     else:
+                        self._note_answer(span, link, completion)
                         return self._make_answer(link, completion)
             except NoCapacity as error:
                 self._pass_over(link, error)
@@ -121,7 +140,7 @@ class ChainRun:
         for link, share, wait_s in self._links_to_try():
             self.partial, first_delta, answered, timeout_s = PartialAnswer(), None, None, 0.0
             try:
-                async with self._slot(link, wait_s):
+                async with self._slot(link, wait_s) as span:
                     # The first delta must come within the attempt's share; after it this link may use the rest of the deadline.
                     timeout_s, ask = self._left_s * share, self._ask_for(link)
                     until = self._attempt_began + timeout_s
@@ -132,6 +151,7 @@ class ChainRun:
                             if piece is None:
                                 raise early_end_error(link)
                             if isinstance(piece, Completion):
+                                self._note_answer(span, link, piece)
                                 answered = self._make_answer(link, piece, first_delta)
                                 break
                             if first_delta is None:
@@ -171,8 +191,8 @@ class ChainRun:
             yield link, 1.0 if at == len(able) else ATTEMPT_SHARE, self._may_wait_s * (ATTEMPT_SHARE if has_other else 1.0)
 
     @asynccontextmanager
-    async def _slot(self, link: ChainLink, wait_s: float) -> AsyncIterator[None]:
-        """Hold a slot of a link's backend; the wait for it does not count against the deadline. Raises NoCapacity."""
+    async def _slot(self, link: ChainLink, wait_s: float) -> AsyncIterator[ChatSpan]:
+        """Hold a slot of a link's backend, and trace the attempt; the wait does not count against the deadline. Raises NoCapacity."""
         async with AsyncExitStack() as stack:
             self._attempt_began = time.monotonic()
             try:
@@ -185,7 +205,8 @@ class ChainRun:
                 self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
             self._attempt_began = time.monotonic()
             self.called = link
-            yield
+            with NO_SPAN if self._trace is None else self._trace.begin(link, self._ask_for(link)) as span:
+                yield span
 
     @property
     def _left_s(self) -> float:
@@ -194,9 +215,14 @@ class ChainRun:
     def _ask_for(self, link: ChainLink) -> ModelRequest:
         return replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
 
-    def _add_failure(self, link: ChainLink, error: BackendError) -> None:
+    def _add_failure(self, link: ChainLink, error: BackendError) -> BackendError:
         self._last_error, self.called = error, None
         self._add(link, type(error).__name__, error.status)
+        return error
+
+    def _note_answer(self, span: ChatSpan, link: ChainLink, completion: Completion) -> None:
+        if self._trace is not None:
+            span.note_answer(completion, partial(self._trace.price, link))
 
     def _cut_short_error(self, link: ChainLink, error: BackendError | TimeoutError) -> CutShort:
         """The error with the partial answer. The vendor bills that too and its count is lost, so our estimate must not be too low."""

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from uuid import UUID
 
@@ -106,12 +106,18 @@ class ChatCompletions:
 
         Several answers are sampled at the same time; when one of them fails, the others are cancelled."""
         ask, caller, recorder = self._prepare(request, end_user, session)
-        if request.choices == 1:
+        with self.gateway.tracer.request(caller) as span:
+            answers = await self._sample(ask, replace(caller, traceparent=span.traceparent), recorder, request.choices)
+            span.note(session_id=answers[0].session_id)
+        return answers
+
+    async def _sample(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> list[Answer]:
+        if choices == 1:
             return [await self.gateway.complete(ask, caller, recorder.record)]
         async with recorder.open_chat():
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self.gateway.complete(ask, caller, recorder.record)) for _ in range(request.choices)]
+                    tasks = [group.create_task(self.gateway.complete(ask, caller, recorder.record)) for _ in range(choices)]
             except BaseExceptionGroup as failed:
                 raise failed.exceptions[0] from None
             return [task.result() for task in tasks]
@@ -119,13 +125,22 @@ class ChatCompletions:
     async def stream(self, request: ChatRequest, end_user: EndUser, session: str | None = None) -> AsyncGenerator[ChoicePiece]:
         """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
         ask, caller, recorder = self._prepare(request, end_user, session)
-        if request.choices == 1:
+        with self.gateway.tracer.request(caller) as span:
+            caller = replace(caller, traceparent=span.traceparent)
+            async with aclosing(self._stream(ask, caller, recorder, request.choices)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece.piece, Answer):
+                        span.note(session_id=piece.piece.session_id)
+                    yield piece
+
+    async def _stream(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> AsyncGenerator[ChoicePiece]:
+        if choices == 1:
             async with aclosing(self.gateway.stream(ask, caller, recorder.record)) as pieces:
                 async for piece in pieces:
                     yield ChoicePiece(0, piece)
             return
         async with recorder.open_chat():
-            streams = [self.gateway.stream(ask, caller, recorder.record) for _ in range(request.choices)]
+            streams = [self.gateway.stream(ask, caller, recorder.record) for _ in range(choices)]
             async with aclosing(merge_streams(streams)) as merged:
                 async for choice_piece in merged:
                     yield choice_piece

@@ -27,7 +27,7 @@ import structlog
 from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.answer_cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import ModelCatalogue, Tier
-from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
+from hermes.gateway.chain import CallTrace, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
 from hermes.gateway.refused_calls import RefusedCalls
@@ -49,6 +49,7 @@ from hermes.ports.models import (
     NoCapacity,
 )
 from hermes.ports.runtime import Alerts, Clock, Transactions
+from hermes.ports.traces import NO_TRACER, Tracer
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -86,6 +87,7 @@ class Gateway:
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
     """The platform's money for one UTC day; None for no limit."""
+    tracer: Tracer = NO_TRACER
     agent_caps: AgentCaps | None = None
     """The money of agents; None: it is neither counted nor limited."""
     _refused: RefusedCalls = field(default_factory=RefusedCalls, init=False, repr=False)
@@ -167,7 +169,12 @@ class Gateway:
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before any call
         max_tokens = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
         hold = await self._reserve(caller, tier, max_tokens, deadline_s + self.slots.wait_s + LEASE_MARGIN_S)
-        run = ChainRun(ask, links, deadline_s=deadline_s, slots=self.slots, user=str(caller.user_id))
+
+        def price(link: ChainLink, usage: Usage) -> int:
+            return self.prices.rate(link.model, hold.day, usage.tokens_in).cost(usage)
+
+        trace = None if self.tracer is NO_TRACER else CallTrace(self.tracer, caller, price)
+        run = ChainRun(ask, links, deadline_s=deadline_s, slots=self.slots, user=str(caller.user_id), trace=trace)
         return AdmittedCall(ask, caller, hold, links, run, rates, prompt)
 
     def _links(self, names: Sequence[str]) -> list[ChainLink]:

@@ -1,1 +1,1 @@
-"""Operations: logs, metrics, alerts for the operator and the watch over the event loop. Knows ports, and no adapter of another room."""
+"""Operations: logs, metrics, traces, alerts for the operator, a watch over the event loop. Knows ports, and no adapter of another room."""

@@ -17,5 +17,6 @@ models     the call of a model as the rest of Hermes sees it, its cache, its rec
 spending   what was spent in each hour, by agent, platform, purpose and more
 tools      pictures that users send, and tools that a model may call
 figures    numbers about all of Hermes, for the operator
+traces     what was done for one message, as spans for a tracing tool
 
 Knows no adapter: `hermes.app` chooses the adapter behind each port."""

@@ -62,6 +62,8 @@ class Claim:
     """How long the message has waited."""
     recent: int = 1
     """How many messages the same user sent there within the minute before, this one included; counted up to a hundred."""
+    traceparent: str | None = None
+    """The trace that its accept began (`ports.traces`); None if it was not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class InboxMessage:
     user_id: UUID
     envelope: Envelope
     received_at: datetime
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ class TurnOrigin:
 class Inbox(Protocol):
     """Accepted messages. Fails closed: a message that is not stored is not acknowledged."""
 
-    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
+    async def accept(
+        self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
+    ) -> AcceptedMessage:
         """Store a message under its account and event key, with the conversation's next number; the caller defers its turn in the same tx.
 
         A duplicate stores nothing and returns the values of the first message. Raises InboxFull over the account's cap.

@@ -79,6 +79,8 @@ class Caller:
     """Whether the agent's own adapter is tried before the chain."""
     deadline_s: float | None = None
     """In place of the gateway's own deadline: an agent's long answer may take minutes, but a person does not wait for minutes."""
+    traceparent: str | None = None
+    """The parent of the call's spans (`ports.traces`); None: the span that is current."""
 
 
 @dataclass(frozen=True, slots=True)

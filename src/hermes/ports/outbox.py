@@ -65,6 +65,8 @@ class OutboxMessage:
     """When a user last wrote in this conversation."""
     confirmed_by: str | None = None
     """For a message in doubt: the platform's message id of a receipt which shows that it arrived."""
+    traceparent: str | None = None
+    """The trace of the message that it answers."""
 
     @property
     def reference(self) -> str:

@@ -25,6 +25,7 @@ from hermes.ports.credits import Credits
 from hermes.ports.inbox import AcceptedMessage, Claim, Inbox, InboxMessage
 from hermes.ports.models import PlatformMeter
 from hermes.ports.runtime import JobQueue, Transactions
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import IdempotencyKeys, Users, UserState
 from hermes.router.feedback import Feedback
 from hermes.router.signup import signup_event
@@ -124,6 +125,7 @@ class Intake:
     idempotency_keys: IdempotencyKeys
     signup_grant: int
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
+    tracer: Tracer = NO_TRACER
 
     async def accept(
         self,
@@ -141,6 +143,25 @@ class Intake:
         `alias` is another id of the sender, if the platform gives two.
         Raises InboxFull, IdempotencyKeyReused, StoreUnavailable; then nothing was stored."""
         turn_id = uuid4()
+        with self.tracer.accept(envelope) as span:
+            accepted, user_id = await self._store(
+                envelope, turn_id, newcomer=newcomer, trains=trains, idempotency_key=idempotency_key, alias=alias, trace=span.traceparent
+            )
+            span.note(turn_id=accepted.turn_id, conversation_id=accepted.conversation_id, user_id=user_id, is_new=accepted.is_new)
+        return accepted
+
+    async def _store(
+        self,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        newcomer: UserState,
+        trains: bool,
+        idempotency_key: IdempotencyKey | None,
+        alias: str | None,
+        trace: str | None,
+    ) -> tuple[AcceptedMessage, UUID]:
+        """Store a message in one transaction, with its sender and its trace; return it, and its sender."""
         async with self.transactions.begin() as tx:
             if idempotency_key is not None:
                 # The first request with this key decides the turn. Its turn id becomes the event key, so the inbox finds the same message.
@@ -155,10 +176,10 @@ class Intake:
                 await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
             if is_new and trains:
                 await self.people.allow_training(tx, user.id, trains=True)
-            accepted = await self.inbox.accept(tx, envelope, user, turn_id)
+            accepted = await self.inbox.accept(tx, envelope, user, turn_id, traceparent=trace)
             if accepted.is_new:
                 await self.work.defer_turn(tx, accepted.turn_id, accepted.conversation_id, in_s=self.join_window.wait_s(envelope))
-        return accepted
+        return accepted, user.id
 
 
 def join_messages(envelopes: Sequence[Envelope]) -> Envelope:

@@ -135,8 +135,9 @@ class PipelineRun:
         """Run a step within its time limit, measure how long it takes, and log its event for the journal. Raises what the step raises."""
         self.steps.begin(name)
         try:
-            async with asyncio.timeout(limit_s or self.services.step_s):
-                result = await work
+            with self.services.tracer.step(name):
+                async with asyncio.timeout(limit_s or self.services.step_s):
+                    result = await work
         finally:
             self.services.meter.count_step(name, self.steps.step_s)
         return self._log_step(name, result)
@@ -145,7 +146,8 @@ class PipelineRun:
         """Run a step that awaits nothing, as `step` does."""
         self.steps.begin(name)
         try:
-            result = work()
+            with self.services.tracer.step(name):
+                result = work()
         finally:
             self.services.meter.count_step(name, self.steps.step_s)
         return self._log_step(name, result)

@@ -17,6 +17,7 @@ from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
 from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.tools import Images, Tools
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.sticky_tools import StickyTools
@@ -80,6 +81,7 @@ class Services:
     meter: TurnMeter
     learn: Callable[[Transaction, Claim], Awaitable[None]]
     """Defer the job that learns from a turn's message, in the turn's last transaction; the job runs after the turn."""
+    tracer: Tracer = NO_TRACER
     process_id: UUID = field(default_factory=uuid4)
     """The process that drives the turns."""
     step_s: float = 10.0

@@ -16,6 +16,7 @@ import structlog
 
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
 from hermes.ports.inbox import Claim, UnreadableMessage
+from hermes.ports.traces import TraceSpan
 from hermes.ports.users import UserState
 from hermes.router.intake import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
 from hermes.router.outbox import deliver_answer, put_answer
@@ -23,7 +24,7 @@ from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.step_log import StepLog
-from hermes.router.steps.record import EMPTY_PROVENANCE
+from hermes.router.steps.record import EMPTY_PROVENANCE, TurnResult
 from hermes.router.steps.resolve_user import load_user
 
 log = structlog.get_logger()
@@ -69,14 +70,15 @@ class TurnRunner:
                 return
             structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
             try:
-                await self._drive(await self._join_waiting(claim), steps)
+                with self.services.tracer.turn(claim) as span:
+                    await self._drive(await self._join_waiting(claim, span), steps, span)
             except UserErased:
                 # In a group it may be another member who was deleted; then the sender still waits for an answer.
                 if not await self._is_sender_deleted(claim):
                     raise
                 await self._bury_unread(claim.turn_id, "its sender was deleted")
 
-    async def _join_waiting(self, claim: Claim) -> Claim:
+    async def _join_waiting(self, claim: Claim, span: TraceSpan) -> Claim:
         """Join the waiting messages that belong to this one. Not once an earlier attempt has asked the model: it was not shown them."""
         if not self.join_window.wait_s(claim.envelope):
             return claim
@@ -84,13 +86,16 @@ class TurnRunner:
             if await self.services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return claim
             others = self.join_window.messages_to_join(claim, await self.services.inbox.waiting_behind(tx, claim, MAX_JOINED_MESSAGES))
+            for other in others:
+                span.link(other.traceparent)
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
-    async def _drive(self, claim: Claim, steps: StepLog) -> None:
+    async def _drive(self, claim: Claim, steps: StepLog, span: TraceSpan) -> None:
         if await self._is_given_up(claim):
+            span.note(outcome="apologised")
             await self._apologise(claim, steps)
         else:
-            await handle_message(claim, self.services, steps)
+            note_result(span, claim, await handle_message(claim, self.services, steps))
 
     async def _is_given_up(self, claim: Claim) -> bool:
         is_answered = False
@@ -173,3 +178,12 @@ class FailureNotes:
                 await services.journal.note_failed(tx, self.claim, self.steps.notes())
                 if isinstance(error, StoreUnavailable) and isinstance(self.claim, Claim):
                     await services.inbox.uncount_attempt(tx, self.claim)
+
+
+def note_result(span: TraceSpan, claim: Claim, ended: TurnResult) -> None:
+    """Add to a turn's span how it ended."""
+    person, prompt = ended.person, ended.transcript.prompt if ended.transcript else None
+    span.note(outcome=ended.outcome, intent=(prompt.intent or prompt.gate) if prompt else None)
+    span.note(tier=person.tier if person else None, agent=person.agent.name if person else None)
+    span.note(session_id=ended.past.session.id if ended.past else None)
+    span.show_texts(question=claim.envelope.event.text, answer=ended.text)

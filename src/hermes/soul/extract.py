@@ -27,6 +27,7 @@ from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, 
 from hermes.ports.models import CallPurpose
 from hermes.ports.runtime import Clock, Transaction, Transactions
 from hermes.ports.sessions import Journal
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_prompt, read_answer
 from hermes.soul.extract_rules import read_statements
@@ -347,6 +348,7 @@ class LearnJob:
     clock: Clock
     memory_model: MemoryModel | None = None
     """None: only the rules read messages."""
+    tracer: Tracer = NO_TRACER
 
     async def remember(self, turn_id: UUID) -> None:
         """Learn from a turn's message. Safe to repeat. Does nothing for a turn that is gone or was not answered, nor for a deleted user.
@@ -355,7 +357,9 @@ class LearnJob:
             try:
                 learnable = await self._learnable_message(turn_id)
                 if learnable is not None:
-                    await self._learn(learnable)
+                    with self.tracer.job("remember", turn_id, learnable.message.traceparent) as span:
+                        await self._learn(learnable)
+                        span.note(user_id=learnable.message.user_id)
             except UserErased:
                 log.info("learn_skipped_erased")
 

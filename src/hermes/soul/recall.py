@@ -18,10 +18,13 @@ import structlog
 from hermes.ports.errors import PortError
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates, RecalledFact
 from hermes.ports.runtime import Transactions
+from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.soul.terms import excerpt, terms
 
 log = structlog.get_logger()
 
+RETRIEVAL_SOURCE = "user_memory"
+"""The store as traces name it."""
 MAX_RECALLED_FACTS = 10
 MIN_SCORE = 0.12
 """A fact with a lower score is not about the message. Measured by `benchmarks/recall.py` with MiniLM: no right fact scores lower. A
@@ -61,11 +64,12 @@ class Recall:
         count_skipped: Callable[[], None],
         timeout_s: float = 1.0,
         embed_timeout_s: float = 0.5,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """`count_skipped` is called for every trivial message; recall does not search for those."""
         self._transactions, self._memories, self._embeddings = transactions, memories, embeddings
         self._is_trivial, self._count_skipped = is_trivial, count_skipped
-        self._timeout_s, self._embed_timeout_s = timeout_s, embed_timeout_s
+        self._timeout_s, self._embed_timeout_s, self._tracer = timeout_s, embed_timeout_s, tracer
 
     async def find(self, user_id: UUID, text: str, *, now: datetime, has_facts: bool = True) -> RecalledFacts:
         """Return at most ten facts, the best first. Never raises. `has_facts=False` says that the user has no free facts."""
@@ -75,6 +79,12 @@ class Recall:
         if not has_facts:
             return NOTHING_RECALLED
         text = excerpt(text)
+        with self._tracer.retrieval(RETRIEVAL_SOURCE, text) as span:
+            recalled = await self._search(user_id, text, now)
+            span.note(facts=len(recalled.facts), is_used=recalled.is_used)
+        return recalled
+
+    async def _search(self, user_id: UUID, text: str, now: datetime) -> RecalledFacts:
         embedding = await self._embed(text)
         try:
             async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:

@@ -84,7 +84,10 @@ async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, ser
     """Run a tool, and store its result in the journal."""
 
     async def run(request: bytes) -> EffectResult:
-        result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
+        asked = ToolCall(**json.loads(request))
+        with services.tracer.tool(asked) as span:
+            result = await tools_for(claim, services).run(asked, index, user)
+            span.note_result(result)
         return EffectResult(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
 
     _, done = await run_once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, services=services)

@@ -33,7 +33,9 @@ class PostgresInbox:
     def __init__(self, keyring: Keyring, *, cap: int = 10_000) -> None:
         self._keyring, self._cap = keyring, cap
 
-    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
+    async def accept(
+        self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
+    ) -> AcceptedMessage:
         row: dict[str, Any] = {
             "turn_id": turn_id,
             "account": envelope.account,
@@ -43,6 +45,7 @@ class PostgresInbox:
             "user_id": user.id,
             "is_shared": envelope.is_shared,
             "api_key_id": envelope.api_key_id,
+            "traceparent": traceparent,
         }
         first, is_full = await self._find_first(tx, row)
         if first is not None:
@@ -70,7 +73,8 @@ class PostgresInbox:
             is_erased, is_damaged = isinstance(error, UserErased), isinstance(error, SealBroken)
             attempt = (turn_id, row.conversation_id, row.epoch, row.attempt)
             return UnreadableMessage(*attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
-        return Claim(turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt, envelope, row.age_s, row.recent)
+        place = (turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt)
+        return Claim(*place, envelope, row.age_s, row.recent, traceparent=row.traceparent)
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         """Return the messages after the claimed one that were never attempted; those that cannot be opened are left out."""
@@ -131,7 +135,7 @@ class PostgresInbox:
         except (UserErased, SealError) as error:
             log.info("message_not_opened", turn_id=str(row.turn_id), error=type(error).__name__)
             return None
-        return InboxMessage(row.turn_id, row.conversation_id, row.user_id, envelope, row.received_at)
+        return InboxMessage(row.turn_id, row.conversation_id, row.user_id, envelope, row.received_at, row.traceparent)
 
     async def waiting(self, tx: Transaction) -> int:
         """Count the messages of all accounts whose turn has not ended."""
@@ -160,6 +164,7 @@ class SealedMessage:
     is_shared: bool
     """Of its conversation, now."""
     envelope: bytes
+    traceparent: str | None = None
     joined_turns: Sequence[UUID] | None = None
     joined_envelopes: Sequence[bytes] | None = None
 

@@ -134,6 +134,7 @@ class PostgresOutbox:
             taken_at=row.taken_at,
             last_inbound_at=last_inbound_at,
             confirmed_by=confirmed_by,
+            traceparent=row.traceparent,
         )
 
     async def settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> OutboxState | None:
@@ -213,3 +214,4 @@ class TakenRow(SealedBody):
     """When the first try whose outcome is unknown was made; means nothing without doubts."""
     last_inbound_at: datetime | None
     unreachable_since: datetime | None
+    traceparent: str | None

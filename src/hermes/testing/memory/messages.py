@@ -62,14 +62,16 @@ class MemoryInbox:
     cap: int = 10_000
     """How many messages of one account may wait."""
 
-    async def accept(self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
+    async def accept(
+        self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
+    ) -> AcceptedMessage:
         for message in self.messages.values():
             if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
                 return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
         if sum(message.envelope.account == envelope.account for message in self._unended()) >= self.cap:
             raise InboxFull
         known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
-        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC))
+        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC), traceparent)
         self.messages[turn_id] = message
         return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
 
@@ -110,6 +112,7 @@ class MemoryInbox:
                 and other.turn_id not in self.joined
                 for other in self.messages.values()
             ),
+            traceparent=message.traceparent,
         )
 
     def _note_cut_off(self, turn_id: UUID) -> None:
@@ -351,6 +354,7 @@ class MemoryOutbox:
         for part, body in enumerate(parts):
             place = (len(self.owners) + 1, turn.turn_id, turn.conversation_id, seq, part)
             message = OutboxMessage(*place, *where, body, 0, news=news, thread=envelope.thread, last_inbound_at=datetime.now(UTC))
+            message = replace(message, traceparent=turn.traceparent)
             self.owners[message.id] = turn.user_id
             self.queued_messages.append(message)
         self.queued_messages.sort(key=lambda message: (message.seq, message.news != "", message.id))

@@ -17,8 +17,8 @@ on conflict (account_id, platform, channel_id) do update set last_seq = conversa
 returning id as conversation_id, last_seq as seq
 
 -- name: add
-insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope, api_key_id)
-values (%(turn_id)s, %(account)s, %(event_key)s, %(conversation_id)s, %(user_id)s, %(seq)s, %(envelope)s, %(api_key_id)s)
+insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope, api_key_id, traceparent)
+values (%(turn_id)s, %(account)s, %(event_key)s, %(conversation_id)s, %(user_id)s, %(seq)s, %(envelope)s, %(api_key_id)s, %(traceparent)s)
 on conflict (account_id, event_key) do nothing
 returning turn_id
 
@@ -34,7 +34,7 @@ with before as (
 ), message as (
     update inbox set attempts = attempts + 1
     from conversation where turn_id = %(turn_id)s and inbox.conversation_id = conversation.id and state = 'waiting'
-    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared
+    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared, traceparent
 ), run as (
     insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt, worker, worker_epoch, claimed_at)
     select turn_id, account_id, conversation_id, user_id, epoch, attempts, %(worker)s, epoch, clock_timestamp() from message
@@ -62,13 +62,13 @@ select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, extra
             and recent.user_id = message.user_id and recent.received_at > message.received_at - interval '1 minute'
             and recent.joined_to is null
     ) as recent,
-    is_shared, envelope,
+    is_shared, envelope, traceparent,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_turns,
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_envelopes
 from message
 
 -- name: waiting_behind
-select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, traceparent
 from inbox join conversations on conversations.id = conversation_id
 where conversation_id = %(conversation_id)s and seq > %(seq)s and state = 'waiting' and attempts = 0
 order by seq limit %(limit)s
@@ -121,7 +121,7 @@ from inbox join conversations on conversations.id = conversation_id join users o
 where turn_id = %(turn_id)s
 
 -- name: message_of
-select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope,
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, traceparent,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id) as joined_turns,
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id) as joined_envelopes
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s

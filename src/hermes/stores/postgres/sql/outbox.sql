@@ -55,7 +55,8 @@ where outbox.id = head.id and head.not_before <= now()
 returning outbox.id, outbox.user_id, turn_id, conversation_id, seq, part, account_id as account, platform, channel_id, body, is_message, tries,
     doubts, news, failures, thread, reply_to, is_late, outbox.touched_at as taken_at, doubted_at,
     (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1) as last_inbound_at,
-    (select unreachable_since from conversations where conversations.id = outbox.conversation_id)
+    (select unreachable_since from conversations where conversations.id = outbox.conversation_id),
+    (select traceparent from inbox where inbox.turn_id = outbox.turn_id)
 
 -- name: give_up
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s

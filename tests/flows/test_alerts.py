@@ -35,7 +35,7 @@ from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.disk import DiskWatch
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ops.watcher import Watcher, WatchLimits
-from hermes.ports.alerts import AgentSpend, StoredAlert, WatchFigures
+from hermes.ports.alerts import AgentHourSpend, StoredAlert, WatchFigures
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.alerts import PostgresAlerts
@@ -283,7 +283,7 @@ async def test_each_figure_has_its_alert() -> None:
     assert await house.look(turns=40, failed=5) == {"failures_high": 1}
     assert await house.look(turns=400, failed=5, new_dead_letters=21, dead_letters=300) == {"dead_letters_growing": 1}
     hour = datetime(2026, 11, 16, 12, tzinfo=UTC)
-    spends = [AgentSpend("bali", hour, 600_001, 100_000), AgentSpend("quiet", hour, 90_000, 1), AgentSpend("usual", hour, 500_000, 100_000)]
+    spends = [AgentHourSpend("bali", hour, 600_001, 100_000), AgentHourSpend("quiet", hour, 90_000, 1), AgentHourSpend("usual", hour, 500_000, 100_000)]
     assert await house.look(spends=spends) == {"agent_spend_unusual bali": 1}
     assert await house.look(failing_chores={"reminders": "KeyError"}) == {"agent_spend_unusual bali": 1, "chore_failing reminders": 1}
     assert await house.look(failing_chores={}) == {"agent_spend_unusual bali": 1}
@@ -326,7 +326,7 @@ async def test_the_figures_are_those_of_the_tables(database: Database) -> None:
     assert (figures.waiting, figures.turns, figures.failed, figures.dead_letters) == (2, 4, 2, 0)
     assert 99 < figures.oldest_s < 200
     assert figures.failing_chores == {"reminders": "KeyError"}
-    assert figures.spends == [AgentSpend("waiter", hour, 700, 100)]
+    assert figures.spends == [AgentHourSpend("waiter", hour, 700, 100)]
 
 
 # --- a whole Hermes

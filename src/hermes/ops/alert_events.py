@@ -165,24 +165,31 @@ ALERT_KINDS: Mapping[str, AlertKind] = {
     # --- processes and machines
     "process_died": AlertKind(
         level=CRITICAL,
-        subject=("process",),
-        facts=("role", "host", "pid", "code"),
+        subject=("role", "host"),
+        facts=("pid", "code", "restarts"),
         meaning="A process ended without being told to.",
         advice="Its turns are taken over. The end of its log says why it ended.",
     ),
     "process_stalled": AlertKind(
         level=CRITICAL,
-        subject=("process",),
-        facts=("role", "host", "pid", "beat_age_s", "age_s"),
+        subject=("role", "host"),
+        facts=("pid", "code", "restarts", "beat_age_s", "age_s"),
         meaning="A process gives no sign of life: it is frozen, or its event loop is blocked.",
         advice="`hermes up` kills and replaces it. Elsewhere, restart it; its turns are taken over.",
     ),
     "process_silent": AlertKind(
         level=CRITICAL,
-        subject=("process",),
-        facts=("role", "host", "pid", "progress_age_s", "age_s", "waiting"),
+        subject=("role", "host"),
+        facts=("pid", "running", "progress_age_s", "age_s", "waiting"),
         meaning="A worker lives, but none of its jobs ends, while jobs wait.",
         advice="Restart it, and look in its log for what its jobs wait for.",
+    ),
+    "process_crash_loop": AlertKind(
+        level=CRITICAL,
+        subject=("role", "host"),
+        facts=("pid", "code", "restarts"),
+        meaning="A process of `hermes up` ended again and again; Hermes tries it twice a minute now.",
+        advice="The end of its log says why it ended. Mend that, and `hermes up` starts it by itself.",
     ),
     "event_loop_blocked": AlertKind(
         facts=("blocked_for_s",),

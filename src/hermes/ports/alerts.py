@@ -203,7 +203,7 @@ class AlertDestination(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSpend:
+class AgentHourSpend:
     """What an agent cost in the last whole hour, and in the median hour of the seven days before in which it cost anything."""
 
     agent: str
@@ -229,7 +229,7 @@ class WatchFigures:
     """Of these, the turns in which no model answered, or whose message was given up."""
     failing_chores: Mapping[str, str] = field(default_factory=dict)
     """Chores whose last try failed, with the error."""
-    spends: Sequence[AgentSpend] = ()
+    spends: Sequence[AgentHourSpend] = ()
 
 
 class WatchReader(Protocol):

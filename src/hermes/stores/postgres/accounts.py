@@ -125,7 +125,7 @@ def digest(secret: str) -> bytes:
 # --- agents
 
 
-class AgentSpend(NamedTuple):
+class AgentDaySpend(NamedTuple):
     """What the calls for an agent cost."""
 
     agent: str
@@ -177,7 +177,7 @@ class PostgresAgents:
         await execute(tx, AGENTS["note"], event)
 
     async def spend(self, tx: Transaction, day: date) -> Mapping[str, int]:
-        return dict(await fetch_rows(tx, AgentSpend, AGENTS["spend"], {"day": day}))
+        return dict(await fetch_rows(tx, AgentDaySpend, AGENTS["spend"], {"day": day}))
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
         query = AGENTS["events" if name is None else "events_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hermes.ports.alerts import AgentSpend, WatchFigures
+from hermes.ports.alerts import AgentHourSpend, WatchFigures
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import fetch_row, fetch_rows
 from hermes.stores.postgres.queries import load_queries
@@ -35,5 +35,5 @@ class PostgresWatch:
             turns=int(figures["turns"]),
             failed=int(figures["failed"]),
             failing_chores={chore.name: chore.failed for chore in chores},
-            spends=await fetch_rows(tx, AgentSpend, SQL["spends"]),
+            spends=await fetch_rows(tx, AgentHourSpend, SQL["spends"]),
         )

@@ -283,7 +283,11 @@ async def test_each_figure_has_its_alert() -> None:
     assert await house.look(turns=40, failed=5) == {"failures_high": 1}
     assert await house.look(turns=400, failed=5, new_dead_letters=21, dead_letters=300) == {"dead_letters_growing": 1}
     hour = datetime(2026, 11, 16, 12, tzinfo=UTC)
-    spends = [AgentHourSpend("bali", hour, 600_001, 100_000), AgentHourSpend("quiet", hour, 90_000, 1), AgentHourSpend("usual", hour, 500_000, 100_000)]
+    spends = [
+        AgentHourSpend("bali", hour, 600_001, 100_000),
+        AgentHourSpend("quiet", hour, 90_000, 1),
+        AgentHourSpend("usual", hour, 500_000, 100_000),
+    ]
     assert await house.look(spends=spends) == {"agent_spend_unusual bali": 1}
     assert await house.look(failing_chores={"reminders": "KeyError"}) == {"agent_spend_unusual bali": 1, "chore_failing reminders": 1}
     assert await house.look(failing_chores={}) == {"agent_spend_unusual bali": 1}

@@ -4,7 +4,7 @@
     settings.web.port
 
 Importing this package reads nothing; `load` is the only reader. settings.py declares the settings, with their defaults and reasons;
-models.py declares those of backends, models, tiers, MCP servers and destinations of alerts."""
+operations.py declares those of a running service, models.py those of backends, models, tiers, MCP servers and destinations of alerts."""
 
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
@@ -24,6 +24,7 @@ from hermes.config.models import (
     kind_of_backend,
     kind_of_destination,
 )
+from hermes.config.operations import JournalSettings, LogFormat, LogLevel, LogSettings, LoopSettings, WatchSettings, WorkSettings
 from hermes.config.settings import (
     ApiSettings,
     CompletionsSettings,
@@ -34,22 +35,15 @@ from hermes.config.settings import (
     HistorySettings,
     ImageSettings,
     InboxSettings,
-    JournalSettings,
     LinkSettings,
     LlmSettings,
-    LogFormat,
-    LogLevel,
-    LogSettings,
-    LoopSettings,
     MemorySettings,
     PackSettings,
     RedisSettings,
     Settings,
     StandIn,
     ToolSettings,
-    WatchSettings,
     WebSettings,
-    WorkSettings,
 )
 from hermes.config.values import NamedTables, Secret
 

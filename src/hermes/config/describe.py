@@ -13,6 +13,7 @@ from typing import Any
 
 from hermes.config.declarations import alert_variables, backend_variables, keys_of, known_settings, sections, table_of, tables, words_of
 from hermes.config.models import BackendSettings
+from hermes.config.operations import WorkSettings
 from hermes.config.settings import Settings
 
 
@@ -33,7 +34,8 @@ def describe() -> list[SettingDescription]:
     """Describe every setting, in the order of its declaration, without those of the tables that the operator names.
 
     Reads Hermes' own source code, so it is slow: not for the path of a message."""
-    docs = attribute_docstrings(inspect.getsource(sys.modules[Settings.__module__]))
+    modules = [sys.modules[declared.__module__] for declared in (Settings, WorkSettings)]
+    docs = {place: text for module in modules for place, text in attribute_docstrings(inspect.getsource(module)).items()}
     return [
         SettingDescription(
             setting.name,

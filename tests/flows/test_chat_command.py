@@ -378,6 +378,9 @@ async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_re
             0o600,
         )
         rows(database_url, "update api_keys set revoked_at = now() returning 1")
+        async with asyncio.timeout(PATIENCE_S):  # a server notices within a few seconds
+            while (await service.get("/v1/news", {"Authorization": f"Bearer {secret}"})).status != 401:
+                await asyncio.sleep(0.05)
         revoked = await asyncio.to_thread(terminal.run, "three", "--user", "ada", **there)
         here = await asyncio.to_thread(terminal.run, "four", "--user", "ada", "--here", **there)
         asked = list(service.thinker.asked)

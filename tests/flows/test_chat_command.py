@@ -322,9 +322,18 @@ async def note_web_process(service: Service) -> None:
         await execute(tx, b"update processes set beat_at = now() + interval '1 hour' where role = 'serve'")
 
 
+async def wait_until_refused(service: Service, secret: str) -> None:
+    """A server notices within a few seconds that a key is revoked."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if (await service.get("/v1/news", {"Authorization": f"Bearer {secret}"})).status == 401:
+                return
+            await asyncio.sleep(0.05)
+
+
 @contextmanager
 def stranger(status: int | None) -> Iterator[str]:
-    """A program at a port that is no Hermes of ours: it answers everything with this status; with None it never answers. Yields the port."""
+    """A program at a port that is no Hermes of ours: it answers everything with this status, or with None never. Yields its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -346,7 +355,9 @@ def stranger(status: int | None) -> Iterator[str]:
             server.shutdown()
 
 
-async def test_no_key_is_made_for_another_program_at_our_port(database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path) -> None:
+async def test_no_key_is_made_for_another_program_at_our_port(
+    database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path
+) -> None:
     """Neither while no web process of ours runs, nor while ours is too slow to say whether it takes the key that we have."""
     (home := tmp_path / "home").mkdir()
     async with running(database_url, redis_url) as service:
@@ -378,9 +389,7 @@ async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_re
             0o600,
         )
         rows(database_url, "update api_keys set revoked_at = now() returning 1")
-        async with asyncio.timeout(PATIENCE_S):  # a server notices within a few seconds
-            while (await service.get("/v1/news", {"Authorization": f"Bearer {secret}"})).status != 401:
-                await asyncio.sleep(0.05)
+        await wait_until_refused(service, secret)
         revoked = await asyncio.to_thread(terminal.run, "three", "--user", "ada", **there)
         here = await asyncio.to_thread(terminal.run, "four", "--user", "ada", "--here", **there)
         asked = list(service.thinker.asked)

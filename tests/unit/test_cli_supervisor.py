@@ -47,6 +47,13 @@ def test_in_an_hour_a_process_that_dies_at_once_is_started_a_hundred_and_thirty_
     assert starts <= 130
 
 
+async def started(tree: ProcessTree) -> None:
+    while True:
+        if all(child.link.process_id for child in tree.children):
+            return
+        await asyncio.sleep(0.01)
+
+
 async def test_a_restart_is_told_to_a_child_that_gives_its_beat_and_not_to_one_that_was_stopped() -> None:
     """The first child may be stopped too, and not yet replaced: what it is told dies with it."""
     tree, limits = ProcessTree(Pulse([])), ChildLimits(replace_after_s=10.0, stop_timeout_s=1.0)
@@ -63,8 +70,7 @@ async def test_a_restart_is_told_to_a_child_that_gives_its_beat_and_not_to_one_t
             writer.write(f'{{"id": "{uuid4()}", "silent": false}}\n'.encode())
             ends.append((reader, writer))
         async with asyncio.timeout(10):
-            while not all(child.link.process_id for child in tree.children):
-                await asyncio.sleep(0.01)
+            await started(tree)
             tree.untold.append(
                 ProcessRestart(
                     process_id=None, role=ProcessRole.WORKER, host="here", pid=42, reason=RestartReason.DIED, code=-9, restarts=1

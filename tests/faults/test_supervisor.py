@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from hermes.cli.output import BAD_INPUT
 from hermes.stores import embedded
 from tests.faults.house import Nursery
 from tests.faults.tree import PATIENCE_S, Tree, ask
@@ -21,8 +22,8 @@ REPLACE_S = 4.0
 STRANGE = """
 import os, signal, sys, time
 
-if "worker" in sys.argv and os.path.exists(os.environ["STRANGE_FOLDER"] + "/crash"):
-    os._exit(1)
+if "worker" in sys.argv and os.path.exists(crash := os.environ["STRANGE_FOLDER"] + "/crash"):
+    os._exit(int(open(crash).read()))
 
 def hang(*_):
     time.sleep(3600)
@@ -95,7 +96,7 @@ def test_a_silent_worker_is_told_to_stop_and_replaced(watched: Tree) -> None:
 
 
 def test_a_worker_that_dies_again_and_again_is_started_slowly_and_reported_once(watched: Tree, tmp_path: Path) -> None:
-    (tmp_path / "crash").touch()
+    (tmp_path / "crash").write_text("1", encoding="ascii")
     [worker] = watched.children("worker")
     os.kill(worker, signal.SIGKILL)
     watched.wait_until(lambda: "process_crash_loop" in watched.process_events(), "the crash loop is recorded")
@@ -105,6 +106,17 @@ def test_a_worker_that_dies_again_and_again_is_started_slowly_and_reported_once(
     assert len([event for event in watched.events("process_crash_loop") if "alert" in event]) == 1
     assert (watched.process.poll(), len(watched.children("serve"))) == (None, 1), "everything else goes on"
     assert watched.children("worker") == []
+
+
+def test_settings_that_became_bad_stop_no_process_that_works(watched: Tree, tmp_path: Path) -> None:
+    """At the first start they stop everything. Later a web process still answers: it must not end because a worker cannot come back."""
+    (tmp_path / "crash").write_text(str(BAD_INPUT), encoding="ascii")
+    [worker], [web] = watched.children("worker"), watched.children("serve")
+    os.kill(worker, signal.SIGKILL)
+    watched.wait_until(lambda: BAD_INPUT in {event["code"] for event in watched.events("process_died")}, "a worker with bad settings")
+    (tmp_path / "crash").unlink()
+    watched.wait_until(lambda: len(watched.events("worker_ready")) == 2, "a worker, after the settings were mended")
+    assert (watched.process.poll(), watched.children("serve")) == (None, [web])
 
 
 @contextmanager

@@ -226,8 +226,10 @@ class SignedJournal:
     """The journal, with the preparer's pid in every request: so whoever runs it sees whose request it was."""
 
     def __init__(self, journal: Any) -> None:
-        self._journal, self.finish, self.has_result, self.note = journal, journal.finish, journal.has_result, journal.note
-        self.add = journal.add
+        self._journal = journal
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._journal, method)
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
         asked = json.loads(request)

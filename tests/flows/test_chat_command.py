@@ -8,18 +8,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from hermes.cli.chat import strip_control_characters
+from hermes.ports.processes import ProcessBeat, ProcessRole
+from hermes.stores.postgres.database import execute
 from tests.flows.service import Service, running
 from tests.preloaded import preloaded_hermes
 
@@ -309,6 +314,65 @@ def at(service: Service, home: Path) -> dict[str, str]:
     return {"HERMES_WEB_PORT": port, "HERMES_HOME": str(home), "HERMES_MASTER_KEYS": master.read_text(encoding="ascii")}
 
 
+async def note_web_process(service: Service) -> None:
+    """Write the row of a web process, as `hermes serve` does; it counts as live for as long as the test takes."""
+    beat = ProcessBeat(process_id=uuid4(), role=ProcessRole.SERVE, host="here", pid=1, version="1")
+    async with service.database.begin() as tx:
+        await service.hermes.adapters.processes.beat(tx, beat)
+        await execute(tx, b"update processes set beat_at = now() + interval '1 hour' where role = 'serve'")
+
+
+async def wait_until_refused(service: Service, secret: str) -> None:
+    """A server notices within a few seconds that a key is revoked."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if (await service.get("/v1/news", {"Authorization": f"Bearer {secret}"})).status == 401:
+                return
+            await asyncio.sleep(0.05)
+
+
+@contextmanager
+def stranger(status: int | None) -> Iterator[str]:
+    """A program at a port that is no Hermes of ours: it answers everything with this status, or with None never. Yields its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if status is None:
+                is_over.wait(PATIENCE_S)
+            else:
+                self.send_error(status)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its signature
+            pass
+
+    is_over = threading.Event()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield str(server.server_port)
+        finally:
+            is_over.set()
+            server.shutdown()
+
+
+async def test_no_key_is_made_for_another_program_at_our_port(
+    database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path
+) -> None:
+    """Neither while no web process of ours runs, nor while ours is too slow to say whether it takes the key that we have."""
+    (home := tmp_path / "home").mkdir()
+    async with running(database_url, redis_url) as service:
+        there = at(service, home)
+        with stranger(401) as port:
+            first = await asyncio.to_thread(terminal.run, "one", "--user", "ada", **{**there, "HERMES_WEB_PORT": port})
+        assert ((home / "chat.key").exists(), rows(database_url, "select count(*) from api_keys")) == (False, [(0,)])
+        await note_web_process(service)
+        (home / "chat.key").write_text("hk_mine", encoding="ascii")
+        with stranger(None) as port:
+            second = await asyncio.to_thread(terminal.run, "two", "--user", "ada", **{**there, "HERMES_WEB_PORT": port})
+    assert ((home / "chat.key").read_text(encoding="ascii"), rows(database_url, "select count(*) from api_keys")) == ("hk_mine", [(0,)])
+    assert [(ended.code, ended.output) for ended in (first, second)] == [(0, "You said one\n"), (0, "You said two\n")]
+
+
 async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_reads(
     database_url: str, redis_url: str, terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -316,6 +380,7 @@ async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_re
     keys = "select name, account_id, scopes, revoked_at is null from api_keys"
     async with running(database_url, redis_url, answer_timeout_s=20.0) as service:
         there = at(service, home)
+        await note_web_process(service)
         first = await asyncio.to_thread(terminal.run, "one", "--user", "ada", **there)
         secret = (home / "chat.key").read_text(encoding="ascii")
         again = await asyncio.to_thread(terminal.run, "two", "--user", "ada", **there)
@@ -324,6 +389,7 @@ async def test_a_hermes_that_runs_here_answers_with_a_key_that_only_the_owner_re
             0o600,
         )
         rows(database_url, "update api_keys set revoked_at = now() returning 1")
+        await wait_until_refused(service, secret)
         revoked = await asyncio.to_thread(terminal.run, "three", "--user", "ada", **there)
         here = await asyncio.to_thread(terminal.run, "four", "--user", "ada", "--here", **there)
         asked = list(service.thinker.asked)

@@ -1,6 +1,16 @@
-"""How soon `hermes up` starts a process again: at once the first time, later with each failure in a row, slowly in a crash loop."""
+"""How soon `hermes up` starts a process again: at once the first time, later with each failure in a row, slowly in a crash loop. And which
+of its children it tells about a restart."""
 
-from hermes.cli.supervisor import CRASH_LOOP_PAUSE_S, RESTART_WINDOW_S, RestartPolicy
+import asyncio
+import json
+import socket
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+from hermes.cli.supervisor import CRASH_LOOP_PAUSE_S, RESTART_WINDOW_S, ChildLimits, ChildProcess, ProcessTree, RestartPolicy
+from hermes.ops.pulse import Pulse
+from hermes.ports.processes import ProcessRestart, ProcessRole, RestartReason
+from hermes.tasks import end_tasks
 
 
 def test_each_failure_in_a_row_doubles_the_pause_until_it_is_a_crash_loop() -> None:
@@ -35,3 +45,37 @@ def test_in_an_hour_a_process_that_dies_at_once_is_started_a_hundred_and_thirty_
         now += policy.note(ran_s=0.0, now=now)
         starts += 1
     assert starts <= 130
+
+
+async def started(tree: ProcessTree) -> None:
+    while True:
+        if all(child.link.process_id for child in tree.children):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_restart_is_told_to_a_child_that_gives_its_beat_and_not_to_one_that_was_stopped() -> None:
+    """The first child may be stopped too, and not yet replaced: what it is told dies with it."""
+    tree, limits = ProcessTree(Pulse([])), ChildLimits(replace_after_s=10.0, stop_timeout_s=1.0)
+    tree.children = [
+        ChildProcess(role, None, tree, asyncio.Event(), asyncio.Event(), limits) for role in (ProcessRole.SERVE, ProcessRole.WORKER)
+    ]
+    async with AsyncExitStack() as stack:
+        ends = []
+        for child in tree.children:
+            own, other = socket.socketpair()
+            stack.push_async_callback(end_tasks, asyncio.create_task(child.link.follow(own, tree)))
+            reader, writer = await asyncio.open_unix_connection(sock=other)
+            stack.callback(writer.close)
+            writer.write(f'{{"id": "{uuid4()}", "silent": false}}\n'.encode())
+            ends.append((reader, writer))
+        async with asyncio.timeout(10):
+            await started(tree)
+            tree.untold.append(
+                ProcessRestart(
+                    process_id=None, role=ProcessRole.WORKER, host="here", pid=42, reason=RestartReason.DIED, code=-9, restarts=1
+                )
+            )
+            [_, (reader, writer)] = ends
+            writer.write(f'{{"id": "{uuid4()}", "silent": false}}\n'.encode())
+            assert json.loads(await reader.readline())["pid"] == 42

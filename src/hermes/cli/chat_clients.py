@@ -19,6 +19,7 @@ from hermes.app.tables import open_tables
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
 from hermes.ports.errors import PortError
+from hermes.ports.processes import ProcessRole, ProcessState
 from hermes.turn import AgentResponse, response_json
 
 TERMINAL_ACCOUNT = "terminal"
@@ -26,6 +27,7 @@ TERMINAL_ACCOUNT = "terminal"
 ANSWER_TIMEOUT_S = 600.0
 POLL_S = 1.0
 PROBE_TIMEOUT_S = 2.0
+KEY_TAKEN, KEY_REFUSED = 200, 401
 CHAT_KEY_FILE = "chat.key"
 """In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
 
@@ -90,14 +92,14 @@ class RemoteHermes:
         self.seen = max([self.seen, *(each["id"] for each in found)])
         return [each["text"] for each in found]
 
-    async def is_welcome(self) -> bool:
-        """Whether the server is there, and takes our key: another Hermes may answer at this address."""
+    async def try_key(self) -> int | None:
+        """Return the status with which the server answers our key: another Hermes may be at this address. None if it does not answer."""
         limit = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         try:
             async with self.session.get(f"{self.url}/v1/news", allow_redirects=False, timeout=limit) as response:
-                return response.status == 200
+                return response.status
         except (aiohttp.ClientError, TimeoutError):
-            return False
+            return None
 
     async def _request(self, method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
         try:
@@ -140,15 +142,17 @@ async def open_running_hermes(settings: Settings, name: str) -> AsyncIterator[Re
     url = f"http://[{host}]:{web.port}" if ":" in host else f"http://{host}:{web.port}"
     file = home_of(settings) / CHAT_KEY_FILE
     async with AsyncExitStack() as stack:
-        found = None
+        client, status = None, None
         if await is_listening(host, web.port):
-            for is_new in (False, True):
-                key = await make_chat_key(settings, file) if is_new else read_chat_key(file)
-                client = await stack.enter_async_context(open_remote_hermes(url, key, name)) if key else None
-                if client is not None and await client.is_welcome():
-                    found = client
-                    break
-        yield found
+            status = KEY_REFUSED
+            if key := read_chat_key(file):
+                client = await stack.enter_async_context(open_remote_hermes(url, key, name))
+                status = await client.try_key()
+            # A server that is slow or ill keeps its key: only one that is refused is replaced.
+            if status == KEY_REFUSED and (key := await make_chat_key(settings, file)):
+                client = await stack.enter_async_context(open_remote_hermes(url, key, name))
+                status = await client.try_key()
+        yield client if status == KEY_TAKEN else None
 
 
 async def is_listening(host: str, port: int) -> bool:
@@ -170,10 +174,14 @@ def read_chat_key(file: Path) -> str | None:
 
 
 async def make_chat_key(settings: Settings, file: Path) -> str | None:
-    """Make a key in the store of the settings, and keep it for the next chat. None if the store cannot be used: then the server at the port
-    of the settings is not ours."""
+    """Make a key in the store of the settings, and keep it for the next chat. None if the store cannot be used, or if no web process of
+    that store lives: then the server at the port of the settings is not ours, and gets no key."""
     try:
         async with open_tables(settings) as tables, tables.database.begin() as tx:
+            found = await tables.processes.all(tx)
+            webs = [process.state(settings.work.stalled_after_s) for process in found if process.role is ProcessRole.SERVE]
+            if ProcessState.LIVE not in webs:
+                return None
             _, secret = await tables.api_keys.create(tx, "hermes chat", TERMINAL_ACCOUNT, scopes=("messages",))
         keep_secret(file, secret)
     except (PortError, OSError):
@@ -182,6 +190,7 @@ async def make_chat_key(settings: Settings, file: Path) -> str | None:
 
 
 def keep_secret(file: Path, secret: str) -> None:
-    """Write a secret to a file that only its owner can read."""
+    """Write a secret to a file that only its owner can read, also if the file was readable for others."""
+    file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as kept:
         kept.write(secret)

@@ -26,7 +26,7 @@ from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import CANNOT_RUN, complain, fail, output_console, print_json
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
-from hermes.cli.supervisor import supervise
+from hermes.cli.supervisor import GRACE_S, supervise
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
 from hermes.ops.metrics import join_siblings
@@ -89,7 +89,7 @@ def serve(
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
-    watch = watch_parent(is_child=with_parent, beat_file=beat_file)
+    watch = watch_parent(settings, is_child=with_parent, beat_file=beat_file)
     listener = open_listener(settings)
     web = settings.web
     operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
@@ -116,7 +116,7 @@ def worker(
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
-    watch = watch_parent(is_child=with_parent, beat_file=beat_file)
+    watch = watch_parent(settings, is_child=with_parent, beat_file=beat_file)
     lower_priority(WORKER_NICENESS)
     metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
     opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
@@ -162,9 +162,9 @@ class ProcessWatch:
     take_news: TakeNews
 
 
-def watch_parent(*, is_child: bool, beat_file: Path | None) -> ProcessWatch:
+def watch_parent(settings: Settings, *, is_child: bool, beat_file: Path | None) -> ProcessWatch:
     """Return what this process gives its beat to. A child of `hermes up` stops when its parent ends, from now on."""
-    parent = ParentLink() if is_child else None
+    parent = ParentLink(kill_after_s=settings.work.drain_s + GRACE_S) if is_child else None
     if parent is not None:
         parent.start()
     return ProcessWatch(Pulse(sinks_from(os.environ, parent=parent, beat_file=beat_file)), parent.take_news if parent else tuple)

@@ -79,13 +79,14 @@ class ProcessTree:
     children: list[ChildProcess] = field(default_factory=list)
     untold: deque[ProcessRestart] = field(default_factory=lambda: deque(maxlen=MAX_UNTOLD))
 
-    def note_beat(self) -> None:
-        """Called with each child's beat: tell what there is to tell, and say that everything works once it does."""
+    def note_beat(self, link: ChildLink) -> None:
+        """Called with each child's beat: tell that child what there is to tell, and say that everything works once it does.
+
+        Another child may be stopped without having been noticed yet; what it is told dies with it."""
         if not self.pulse.is_open and all(child.link.process_id is not None for child in self.children):
             self.pulse.open(None)
-        listener = next((child.link for child in self.children if child.link.process_id is not None), None)
-        while listener is not None and self.untold:
-            listener.tell(restart_news(self.untold.popleft()))
+        while link.process_id is not None and self.untold:
+            link.tell(restart_news(self.untold.popleft()))
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class ChildLink:
                 state = json.loads(line)
                 self.beats, self.is_silent = self.beats + 1, state["silent"]
                 self.process_id = None if state["id"] is None else UUID(state["id"])
-                tree.note_beat()
+                tree.note_beat(self)
         except ConnectionError:
             return
         finally:
@@ -162,15 +163,19 @@ class ChildProcess:
     policy: RestartPolicy = field(default_factory=RestartPolicy)
     link: ChildLink = field(default_factory=ChildLink)
     pid: int = 0
+    has_worked: bool = False
+    """Whether a child of this place has ever started."""
 
     async def keep_alive(self) -> int:
-        """Run the child until everything stops. Bad settings stop everything: a restart would not help."""
+        """Run the child until everything stops. Bad settings at the first start stop everything: a restart would not help. Later the other
+        children still work with the settings that they have read, and go on."""
         while not self.stopping.is_set():
             began = time.monotonic()
             code, reason = await self._run_once()
             if self.stopping.is_set():
                 return 0
-            if code == BAD_INPUT and reason is RestartReason.DIED:
+            self.has_worked = self.has_worked or self.link.process_id is not None
+            if code == BAD_INPUT and reason is RestartReason.DIED and not self.has_worked:
                 self.stopping.set()
                 return code
             await self._sleep(self._note_restart(code, reason, began))

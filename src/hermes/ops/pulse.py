@@ -19,6 +19,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -114,9 +115,10 @@ class ParentLink:
     """The socket to `hermes up`: beats go out, news about other processes come in. When it ends, this process stops as SIGTERM does: the
     parent may be killed with SIGKILL. If standard input is no socket, only its end is watched."""
 
-    def __init__(self, fd: int = 0, *, ended: Callable[[], object] = stop_this_process) -> None:
-        """`ended` is called from the thread when the parent has ended."""
-        self._ended = ended
+    def __init__(self, fd: int = 0, *, ended: Callable[[], object] = stop_this_process, kill_after_s: float | None = None) -> None:
+        """`ended` is called from the thread when the parent has ended. If the process has not ended `kill_after_s` later, it is killed: its
+        event loop is blocked, so it does not act on SIGTERM."""
+        self._ended, self._kill_after_s = ended, kill_after_s
         self._fd, self._news = fd, queue.SimpleQueue[Mapping[str, Any]]()
         self._socket = socket.socket(fileno=os.dup(fd)) if stat.S_ISSOCK(os.fstat(fd).st_mode) else None
 
@@ -153,6 +155,9 @@ class ParentLink:
                     with suppress(ValueError):
                         self._news.put(json.loads(line))
         self._ended()
+        if self._kill_after_s is not None:
+            time.sleep(self._kill_after_s)  # in this thread, which ends with the process
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 # --- systemd: Type=notify and WatchdogSec

@@ -154,6 +154,29 @@ def test_a_process_ends_when_its_parent_ends(kind: str) -> None:
     assert process.wait(30) == -15
 
 
+BLOCKED = """
+import signal, time
+from hermes.ops.pulse import ParentLink
+signal.signal(signal.SIGTERM, lambda *_: print("asked to stop", flush=True))
+ParentLink(kill_after_s=0.2).start()
+print("started", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_a_blocked_process_is_killed_some_time_after_its_parent_ended() -> None:
+    own, other = socket.socketpair()
+    process = subprocess.Popen([sys.executable, "-c", BLOCKED], stdin=other, stdout=subprocess.PIPE, text=True)
+    other.close()
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "started\n"
+        own.close()
+        assert process.stdout.readline() == "asked to stop\n", "it may end by itself first"
+    assert process.wait(30) == -9
+
+
 async def test_a_parent_that_reads_nothing_blocks_no_beat() -> None:
     parent, child = socket.socketpair()
     with parent, child:

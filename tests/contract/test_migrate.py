@@ -137,8 +137,8 @@ def count_old_words(connection: psycopg.Connection) -> tuple[int, ...]:
 
 
 async def test_a_migration_that_a_turn_stands_across_is_tried_again(database_url: str, tmp_path: Path) -> None:
-    """A turn has locked the table that the migration comes to second, and needs the one that the migration has. PostgreSQL ends the one that
-    has waited for `deadlock_timeout`."""
+    """A turn has locked the table that the migration comes to second, and needs the one that the migration has. PostgreSQL ends the one
+    that has waited for `deadlock_timeout`."""
     (tmp_path / "0001_columns.sql").write_text("alter table runs add column x int; alter table inbox add column x int", encoding="utf-8")
     is_waiting = "select count(*) from pg_stat_activity where application_name = 'hermes migrate' and wait_event_type = 'Lock'"
     with psycopg.connect(database_url) as turn, psycopg.connect(database_url, autocommit=True) as watcher:

@@ -144,8 +144,8 @@ async def run_queue_migrations(connection: Connection) -> list[str]:
 async def run_migration(connection: Connection, migration: Migration) -> None:
     """Run a migration in one transaction.
 
-    Turns go on meanwhile, and lock the same tables in another order. PostgreSQL ends the one of both that has waited longer: a turn is driven
-    again by its worker, and a migration is tried again here. Raises DeadlockDetected if it never gets through."""
+    Turns go on meanwhile, and lock the same tables in another order. In a deadlock PostgreSQL ends one of both: its worker drives the turn
+    again, or the migration is tried again here. Raises DeadlockDetected if it never gets through."""
     for tries_left in reversed(range(MAX_MIGRATION_TRIES)):
         try:
             async with connection.transaction():

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import date
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -16,7 +17,7 @@ from hermes.ports.users import UserChannel, UserState
 from hermes.stores.postgres.accounts import PostgresApiKeys
 from hermes.stores.postgres.database import connection_of, open_database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
+from hermes.stores.postgres.migrate import MigrationFolder, SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
@@ -133,6 +134,23 @@ def count_old_words(connection: psycopg.Connection) -> tuple[int, ...]:
         columns,
     )
     return tuple(connection.execute(query).fetchone()[0] for query in queries)  # type: ignore[index]
+
+
+async def test_a_migration_that_a_turn_stands_across_is_tried_again(database_url: str, tmp_path: Path) -> None:
+    """A turn has locked the table that the migration comes to second, and needs the one that the migration has. PostgreSQL ends the one
+    that has waited for `deadlock_timeout`."""
+    (tmp_path / "0001_columns.sql").write_text("alter table runs add column x int; alter table inbox add column x int", encoding="utf-8")
+    is_waiting = "select count(*) from pg_stat_activity where application_name = 'hermes migrate' and wait_event_type = 'Lock'"
+    with psycopg.connect(database_url) as turn, psycopg.connect(database_url, autocommit=True) as watcher:
+        turn.execute("set deadlock_timeout = '10min'")  # so that it is the migration, and never the turn
+        turn.execute("select from inbox for update")
+        migrating = asyncio.create_task(migrate(database_url, [MigrationFolder("probe", tmp_path)]))
+        while watcher.execute(is_waiting).fetchone() != (1,):
+            assert not migrating.done(), "it cannot end before the turn does"
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(turn.execute, "update runs set attempt = attempt")
+        turn.commit()
+        assert await migrating == ["probe/0001_columns"]
 
 
 async def test_nobody_there_is_one_clear_line() -> None:

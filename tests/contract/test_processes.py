@@ -133,6 +133,13 @@ async def test_a_process_that_was_stalled_and_beats_again_is_live_and_may_stall_
     assert await house.events() == ["started", "started", "stalled", "recovered", "stalled", "recovered"]
 
 
+async def test_a_command_that_its_user_suspended_is_not_stalled(house: House) -> None:
+    await house.beat(worker(role=ProcessRole.COMMAND))
+    await house.wait(STALLED_S + 1)
+    assert await house.find(worker(pid=2)) == []
+    assert "stalled" not in await house.events()
+
+
 async def test_a_process_that_does_not_look_for_others_finds_none(house: House) -> None:
     await house.beat(worker(pid=1))
     await house.wait(STALLED_S + 1)

@@ -310,6 +310,17 @@ async def test_what_became_of_a_turn_comes_after_its_attempts(drive: Drive) -> N
     assert [event.type for event in (await drive.timeline(turn_id)).later] == ["response_delivered"]
 
 
+async def test_no_later_event_ends_before_it_began(drive: Drive) -> None:
+    turn_id = await drive.turns.accept()
+    await drive.run(turn_id)
+    async with drive.turns.transactions.begin() as tx:
+        for number in range(10):
+            await drive.journal.add(tx, turn_id, "memory_saved", {"added": number})
+    later = (await drive.timeline(turn_id)).later
+    assert len(later) == 10
+    assert [event.facts for event in later if event.done_at is None or event.done_at < event.started_at] == []
+
+
 async def test_a_turn_that_no_worker_has_claimed_has_no_timeline(drive: Drive) -> None:
     turn_id = await drive.turns.accept()
     async with drive.turns.transactions.begin() as tx:

@@ -176,6 +176,13 @@ group by c.id, c.channel_id, c.created_at order by c.created_at
 """
 
 
+def test_the_process_of_a_chat_is_known_as_the_worker_of_its_turns(terminal: Terminal, database_url: str) -> None:
+    assert terminal.run("hello").code == 0
+    with psycopg.connect(database_url) as connection:
+        found = connection.execute("select role, stopped_at is not null from runs left join processes on processes.id = worker").fetchall()
+    assert found == [("command", True)]
+
+
 def test_why_says_how_the_last_answer_came_about(terminal: Terminal) -> None:
     done = terminal.run(typed="/why\none\n/why\n")
     nothing, _, why = done.output.splitlines()

@@ -19,6 +19,7 @@ from hermes.cli.chat_clients import ANSWER_TIMEOUT_S, TERMINAL_ACCOUNT, ChatErro
 from hermes.config import Settings
 from hermes.ports.errors import ClaimLost, PortError, StoreUnavailable
 from hermes.ports.inbox import AcceptedMessage, Claim
+from hermes.ports.processes import ProcessRole
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import UserState
 from hermes.router.intake import Intake
@@ -76,7 +77,10 @@ async def open_local_hermes(
 ) -> AsyncIterator[LocalHermes]:
     """Open a Hermes in this process as long as the block lasts."""
     refuse_no_model(settings)
-    async with open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes:
+    async with (
+        open_hermes(settings, open_tools=open_tools, open_tracer=open_tracer) as hermes,
+        hermes.process.beating(ProcessRole.COMMAND),  # its turns name it as their worker
+    ):
         parts = hermes.adapters
         answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
         driving = LocalTurns(hermes)

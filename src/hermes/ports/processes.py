@@ -131,6 +131,7 @@ class Processes(Protocol):
 
         Also find the other processes that gave no beat for `stalled_after_s`, and return those that no beat found before: each one is
         returned to one caller, with the event `process_stalled`, until it gives a beat again (`process_recovered`). None: look for none.
+        Commands are never among them: a person may suspend a terminal.
         A process that is late itself, by half of `stalled_after_s`, finds none: after an outage of the store every row is old."""
         ...
 

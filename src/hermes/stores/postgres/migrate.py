@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 LOCK_ID = 0x6865726D6573  # "hermes"
 MIN_SERVER_VERSION = 150_000
+MAX_MIGRATION_TRIES = 20
+"""Of one migration beside running turns. Each takes a second until PostgreSQL notices the deadlock."""
 
 CREATE_MIGRATIONS_TABLE = """
 create table if not exists schema_migrations (
@@ -140,9 +142,21 @@ async def run_queue_migrations(connection: Connection) -> list[str]:
 
 
 async def run_migration(connection: Connection, migration: Migration) -> None:
-    async with connection.transaction():
-        await connection.execute(migration.sql.encode())
-        await record_migration(connection, migration)
+    """Run a migration in one transaction.
+
+    Turns go on meanwhile, and lock the same tables in another order. In a deadlock PostgreSQL ends one of both: its worker drives the turn
+    again, or the migration is tried again here. Raises DeadlockDetected if it never gets through."""
+    for tries_left in reversed(range(MAX_MIGRATION_TRIES)):
+        try:
+            async with connection.transaction():
+                await connection.execute(migration.sql.encode())
+                await record_migration(connection, migration)
+        except psycopg.errors.DeadlockDetected:
+            log.warning("migration_met_a_deadlock", migration=migration.name, tries_left=tries_left)
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 async def record_migration(connection: Connection, migration: Migration) -> None:

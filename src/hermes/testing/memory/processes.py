@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from hermes.ports.processes import ProcessBeat, ProcessEvent, ProcessRecord, ProcessRestart, RestartReason
+from hermes.ports.processes import ProcessBeat, ProcessEvent, ProcessRecord, ProcessRestart, ProcessRole, RestartReason
 from hermes.ports.runtime import Transaction
 from hermes.testing.memory.runtime import to_time
 
@@ -47,7 +47,7 @@ class MemoryProcesses:
         row.beat, row.beat_at, row.is_stalled, row.stopped_at = beat, now, False, None
         found = []
         for other in self.rows.values():
-            is_late = stalled_after_s is not None and other.beat_at < now - stalled_after_s
+            is_late = stalled_after_s is not None and other.beat_at < now - stalled_after_s and other.beat.role is not ProcessRole.COMMAND
             if judges and is_late and other.stopped_at is None and not other.is_stalled:
                 other.is_stalled = True
                 self._tell("process_stalled", other.beat, beat_age_s=round(now - other.beat_at, 1))

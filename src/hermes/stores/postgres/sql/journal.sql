@@ -47,10 +47,11 @@ order by place
 on conflict (turn_id, step, index) do nothing
 
 -- name: add
-insert into run_events (turn_id, step, index, type, attempt, facts, done_at, event_number, xid)
+-- Begin and end are one moment: the column's default would be read after `done_at`, and the event would end before it began.
+insert into run_events (turn_id, step, index, type, attempt, facts, started_at, done_at, event_number, xid)
 select turn_id, %(type)s, (
     select 1 + coalesce(max(index), -1) from run_events where turn_id = %(turn_id)s and step = %(type)s
-), %(type)s, attempts, %(facts)s, clock_timestamp(), nextval('event_numbers'), pg_current_xact_id()
+), %(type)s, attempts, %(facts)s, statement_timestamp(), statement_timestamp(), nextval('event_numbers'), pg_current_xact_id()
 from inbox where turn_id = %(turn_id)s
 
 -- name: effect

@@ -17,7 +17,7 @@ with before as (
         silent_at = case when %(is_silent)s then coalesce(processes.silent_at, clock_timestamp()) end
 ), late as (
     select id from processes
-    where id <> %(id)s and stopped_at is null and stalled_at is null and (select judges from before)
+    where id <> %(id)s and role <> 'command' and stopped_at is null and stalled_at is null and (select judges from before)
         and beat_at < clock_timestamp() - make_interval(secs => %(stalled_after_s)s::float8)  -- null finds none
     for no key update skip locked
 ), stalled as (

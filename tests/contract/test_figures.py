@@ -115,7 +115,8 @@ async def test_chores_alerts_and_the_kill_switch(database: Database) -> None:
     assert [found["chore_failed", chore] for chore in ("dreams", "reminders")] == [0, 1]
     assert found["chore_done_age", "reminders"] == pytest.approx(30, abs=20)
     assert ("chore_done_age", "dreams") not in found
-    assert (found["alerts_open", "breaker_opened", "critical"], found["kill_switch",], found["newest_event",]) == (2, 1, 3), "a chore that is taken is an event"
+    assert (found["alerts_open", "breaker_opened", "critical"], found["kill_switch",]) == (2, 1)
+    assert found["newest_event",] == 3, "that a process took a chore is an event too"
 
 
 # --- Redis

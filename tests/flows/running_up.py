@@ -45,6 +45,9 @@ asks_models = false
 [llm]
 global_daily_budget_usd = 5
 
+[fleet]
+daily_usd = 4
+
 [work]
 processes = 2
 """

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hermes.gateway.fleet import Adapter
 from hermes.gateway.prices import Prices
 from hermes.gateway.slots import Slots
 from hermes.ports.backends import CutShort, ModelRequest, TextDelta
@@ -217,6 +218,17 @@ async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house:
     assert await house.day() == (first.completion.usage.tokens_in + first.completion.usage.tokens_out, 0, first.micro_usd)
     async with house.database.begin() as tx:
         assert await (await connection_of(tx).execute("select cache_hit from calls order by created_at")).fetchall() == [(False,), (True,)]
+
+
+async def test_an_answer_from_one_folder_is_not_given_for_another(house: House) -> None:
+    adapters = {name: Adapter("claude-sonnet", cwd) for name, cwd in (("ada", "/srv/a"), ("ben", "/srv/b"))}
+    gateway = replace(house.gateway, adapter_of=adapters.get)
+    for text in ("from a", "from b"):
+        house.vendors.anthropic.say(text)
+    answers = [await gateway.complete(HELLO, house.caller(may_use_cache=True, agent=agent)) for agent in ("ada", "ben", "ada")]
+    assert [answer.completion.message["content"] for answer in answers] == ["from a", "from b", "from a"]
+    assert [answer.copy_of for answer in answers] == [None, None, answers[0].call_id]
+    await gateway.wait_settled()
 
 
 async def test_whoever_wants_a_sample_gets_one(house: House) -> None:

@@ -72,7 +72,9 @@ async def test_every_founding_name_has_a_real_value_after_real_turns() -> None:
 
         async def is_counted() -> bool:
             page = await scrape(tree)
-            return total(page, "hermes_sends_total", outcome="sent") >= 1 and total(page, "hermes_turns_total") >= 5
+            is_sent = total(page, "hermes_sends_total", outcome="sent") >= 1
+            # The web process reads new accounts now and then.
+            return is_sent and total(page, "hermes_turns_total") >= 5 and "hermes_breaker_state" in page
 
         await tree.until(is_counted, "the turns and the send are counted")
         _, text = await tree.get("/metrics")
@@ -98,6 +100,9 @@ async def test_every_founding_name_has_a_real_value_after_real_turns() -> None:
         assert cost > 0
         assert total(page, "hermes_spend_today_usd", scope="all") == pytest.approx(cost)
         assert total(page, "hermes_spend_cap_usd", scope="all") == 5
+        assert total(page, "hermes_spend_today_usd", scope="fleet") == total(page, "hermes_spend_today_usd", scope="agent:hermes") > 0
+        assert total(page, "hermes_spend_cap_usd", scope="fleet") == 4
+        assert not any(("scope", "agent:hermes") in labels for labels in page["hermes_spend_cap_usd"]), "this agent has no cap"
         assert page["hermes_breaker_state"] == {frozenset({("platform", "telegram"), ("account", BOT)}): 0}
         assert total(page, "hermes_llm_attempts_total", outcome="answered") >= 5
         assert page["hermes_process_up"] == {frozenset({("process", name)}): 1 for name in ("serve-1", "worker-1", "worker-2")}

@@ -23,8 +23,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 MAY_BE_EMPTY = (
     "hermes_webhooks_ignored_total",  # no webhook of this run was for another account
     "hermes_alerts_total",  # nothing went wrong that an operator must know
-    "hermes_process_beat_age_seconds",
-    "hermes_chore_done_age_seconds",
 )
 """What a short and healthy run does not show."""
 

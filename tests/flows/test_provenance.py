@@ -159,3 +159,19 @@ async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, r
         assert {line["tokenizer"] for line in lines if line["trained"]} == {SMOLLM}
         manifest, _ = await house.export("sharegpt")
         assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 1}
+
+
+async def test_an_answer_of_a_turn_that_comes_from_the_cache_is_a_copy_and_no_second_sample(house: House) -> None:
+    key = await house.service.key(trains=True)
+    answers: list[dict[str, Any]] = []
+    while not answers or not answers[-1]["cache_hit"]:  # the prompt has the minute in it
+        assert len(answers) < 5
+        got = await house.service.post("/v1/messages", {"text": "thanks!", "user": "ann", "channel": f"c{len(answers)}"}, key)
+        assert got.status == 200, got.body
+        answers.append(got.body)
+    assert answers[-1]["text"] == answers[-2]["text"]
+    graphs = await house.save()
+    samples = {response.call.sample_id for graph in graphs for response in graph.responses() if response.call is not None}
+    assert len(samples) == len(answers) - 1
+    [copy_of] = [message["metadata"]["copy_of"] for graph in graphs for message in graph if "copy_of" in (message.get("metadata") or {})]
+    assert copy_of in samples, "it names the sample that it is a copy of"

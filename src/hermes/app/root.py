@@ -273,7 +273,7 @@ async def open_hermes(
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http, tracer=tracer))
         account_channels = AccountChannels(adapters.channel_accounts, database)
         await stack.enter_async_context(follow_accounts(account_channels))
-        metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels))
+        metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels, models.gateway.spent_today))
         post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
             channels=account_channels,

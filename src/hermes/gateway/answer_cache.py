@@ -15,7 +15,7 @@ from hermes.gateway.chain import ChainLink
 from hermes.graph.message import canonical, thaw
 from hermes.ports.backends import Completion, ModelRequest, Usage
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Increased when the stored form or the fields of the key change."""
 
 
@@ -51,6 +51,7 @@ def cache_key(ask: ModelRequest, link: ChainLink) -> str:
         "sampling": dict(ask.sampling),
         "response_format": ask.response_format,
         "user": ask.user,
+        "cwd": None if ask.cwd is None else str(ask.cwd),  # a program reads its instructions there
     }
     return hashlib.sha256(canonical(fields)).hexdigest()
 

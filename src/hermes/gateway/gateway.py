@@ -99,6 +99,7 @@ class Gateway:
         Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
         then nothing was spent, or what was spent is counted."""
         admitted = await self._admit(ask, caller)
+        ask = admitted.ask
         may_use_cache = caller.may_use_cache and may_cache(ask)
         try:
             cached = await self.cache.get(caller.user_id, cache_key(ask, admitted.links[0])) if may_use_cache else None

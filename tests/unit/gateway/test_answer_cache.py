@@ -1,6 +1,7 @@
 """The cache's key: another question is another key, and what must not be copied has none."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +37,7 @@ DONE = Completion(
         {"tool_choice": "none"},
         {"response_format": {"type": "json_object"}},
         {"user": "u"},
+        {"cwd": Path("/srv/a")},
     ],
 )
 def test_whatever_is_sent_is_in_the_key(change: dict[str, Any]) -> None:
@@ -58,7 +60,7 @@ def test_the_backend_and_the_model_are_in_the_key_and_side_data_is_not() -> None
         replace(ASK, messages=({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},)),
     ],
 )
-def test_with_tools_images_audio_or_tokens_nothing_is_copied(ask: ModelRequest) -> None:
+def test_with_tools_images_or_audio_nothing_is_copied(ask: ModelRequest) -> None:
     assert (may_cache(ASK), may_cache(ask)) == (True, False)
 
 

@@ -104,5 +104,5 @@ def test_prometheus_accepts_the_configuration_and_the_rules(words: tuple[str, ..
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed; Debian has it in the package prometheus")
-    checked = subprocess.run([program, *words.split()], cwd=PROMETHEUS, capture_output=True, text=True, check=False)
+    checked = subprocess.run([program, *words], cwd=PROMETHEUS, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -23,13 +23,20 @@ with waiting_messages as (
     select role, extract(epoch from now() - beat_at) as beat_age_s,
         case when stalled_at is not null or beat_at < now() - make_interval(secs => %(stalled_after_s)s) then 'stalled'
             when silent_at is not null then 'silent' else 'alive' end as state
-    from processes where stopped_at is null and beat_at > now() - interval '1 hour'
+    from processes where stopped_at is null and beat_at > now() - interval '1 hour' and (
+        beat_at > now() - make_interval(secs => %(stalled_after_s)s) or not exists (
+            -- The system has given its number to another process, so it has ended: a container that was started again.
+            select from processes as later
+            where later.host = processes.host and later.pid = processes.pid and later.started_at > processes.started_at
+        )
+    )
 )
 select 'queue_length' as name, array[queue] as labels, entries::float8 as value from queues
 union all
 select 'queue_oldest', array[queue], coalesce(extract(epoch from now() - since), 0)::float8 from queues
 union all
-select 'chore_held', array[name], (ended_at is null and held_until > now())::int::float8 from chores
+select 'chore_held', array[name, coalesce(processes.role || '@' || processes.host, '')], (ended_at is null and held_until > now())::int::float8
+from chores left join processes on processes.id = chores.holder
 union all
 select 'chore_epoch', array[name], epoch::float8 from chores
 union all

@@ -184,4 +184,6 @@ def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID, purpose: C
         turn_id=claim.turn_id,
         session_id=session_id,
         agent=person.agent.name,
+        # An attempt that was cut off may have left its own answer in the cache. That answer is in no graph, so this attempt samples anew.
+        may_use_cache=claim.attempt == 1,
     )

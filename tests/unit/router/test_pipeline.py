@@ -352,6 +352,15 @@ async def test_a_copy_out_of_the_cache_is_context_and_names_its_sample() -> None
     assert made.interactions.rows[claim.turn_id]["llm_cache_hit"] is True
 
 
+async def test_only_the_first_attempt_may_be_answered_from_the_cache() -> None:
+    """An attempt that was cut off may have left its own answer there: a copy of it would be the copy of a sample that is in no graph."""
+    models = ScriptedModel(["Hello!", "Hello again!"])
+    made = house(models=models)
+    await handle_message(made.claim("hi"), made.services)
+    await handle_message(replace(made.claim("hi"), attempt=2), made.services)
+    assert [caller.may_use_cache for caller in models.callers] == [True, False]
+
+
 def test_every_error_of_the_table_has_a_reply_of_its_own_or_a_more_general_one() -> None:
     assert set(FALLBACKS.values()) == set(ReplyKind) - {
         ReplyKind.MONTH_BUDGET,

@@ -111,7 +111,7 @@ async def test_pages_have_every_event_once_and_no_words(service: Service) -> Non
     await eventually(lambda: count_of(service, key, second), wanted=True)
     found = await pages(service, key)
     assert [event["id"] for event in found] == list(dict.fromkeys(event["id"] for event in found))
-    assert await pages(service, key, limit=1_000) == found
+    assert (await pages(service, key, limit=1_000))[: len(found)] == found  # meanwhile a process may take a chore
     names = [event["event"] for event in found if event["turn_id"] == first]
     assert {"user.resolved", "intent.classified", "tools.gated", "model.called", "credit.charged"} <= set(names)
     assert "mangrove" not in json.dumps(found)
@@ -149,7 +149,7 @@ async def test_a_stream_shows_what_happens_and_goes_on_where_it_broke_off(servic
     await left(task)
     ids = [event["id"] for event in reader.seen]
     assert ids == list(dict.fromkeys(ids))
-    assert list(dict.fromkeys(event["turn_id"] for event in reader.seen)) == [first, missed, second]
+    assert list(dict.fromkeys(event["turn_id"] for event in reader.seen if event["source"] == "turn")) == [first, missed, second]
     everything = await pages(service, reader.key)
     assert reader.seen == [event for event in everything if event["id"] in ids]
     assert {event["turn_id"] for event in everything} - {first, missed, second} != set()

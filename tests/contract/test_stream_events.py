@@ -133,8 +133,9 @@ async def test_an_event_that_commits_late_is_not_skipped(
 @on_postgres
 @pytest.mark.parametrize("statement", ["note", "note_failed", "finish", "claim", "add", "swap", "beat", "chore"])
 async def test_no_statement_that_writes_events_is_skipped_when_it_commits_late(
-    statement: str, turns: Turns, database: Database, journal: Journal, stream: OperationsEvents, database_url: str
+    statement: str, turns: Turns, database: Database, journal: Journal, database_url: str
 ) -> None:
+    stream = PostgresOperationsEvents()
     claim, other = await turns.new_claim(), await turns.new_claim(channel="c2")
     async with database.begin() as tx:
         await journal.begin(tx, claim, "call_model", 0, b"asked")
@@ -178,15 +179,20 @@ async def test_the_fleet_and_the_processes_are_in_the_same_stream(
     async with transactions.begin() as tx:
         await journal.add(tx, claim.turn_id, "memory_saved", {"added": 1, "keys": ["diet"]})
     async with transactions.begin() as tx:
+        said = {"outcome": "rejected", "reason": "can't parse entities: unsupported start tag <ada's diary>"}
+        await journal.add(tx, claim.turn_id, "delivery_failed", said)
+    async with transactions.begin() as tx:
         await connection_of(tx).execute("insert into process_events (type, process) values ('process_restarted', %s)", [process])
-    events = await read_all(transactions, stream, expected=3)
+    events = await read_all(transactions, stream, expected=4)
     assert [(event.source, event.name, event.agent, event.process) for event in events] == [
         (EventSource.FLEET, "adapter.swapped", "hermes", None),
         (EventSource.TURN, "memory.saved", "hermes", None),
+        (EventSource.TURN, "delivery.failed", "hermes", None),
         (EventSource.PROCESS, "process.restarted", None, process),
     ]
     assert events[0].facts == {"from": None, "to": "green", "by": "ada", "reason": "an outage", "epoch": 1}
     assert events[1].public_facts == {"added": 1}
+    assert events[2].public_facts == {"outcome": "rejected"}
 
 
 @on_postgres

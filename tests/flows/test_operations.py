@@ -309,6 +309,21 @@ async def test_the_fleet_is_listed_with_health_and_spend(fleet: Service) -> None
     assert error(await fleet.get("/v1/ops/fleet/balli/health", key)) == (404, "agent_not_found", "agent")
 
 
+async def test_an_agents_spend_is_capped_over_http(fleet: Service) -> None:
+    key, path = await fleet.key(scopes=["ops"]), "/v1/ops/fleet/hermes/cap"
+    assert error(await fleet.post(path, {"daily_usd": 5}, await fleet.key())) == (403, "wrong_scope", None)
+    for wrong in (-1, "5", 1e300):
+        assert error(await fleet.post(path, {"daily_usd": wrong}, key))[0] == 422
+    for cap in (0.07, 0, None):
+        assert (await fleet.post(path, {"daily_usd": cap}, key)).body == {"agent": "hermes", "daily_cap_usd": cap}
+        listed = (await fleet.get("/v1/ops/fleet", key)).body
+        assert [agent["daily_cap_usd"] for agent in listed["data"]] == [cap]
+        assert (listed["daily_cap_usd"], listed["spend_today_usd"]) == (None, 0)
+        expected = {} if cap is None else {"hermes": round(cap * 1_000_000)}
+        assert fleet.hermes.fleet.caps() == expected  # at once in this process, so that its next call obeys it
+    assert error(await fleet.post("/v1/ops/fleet/nobody/cap", {"daily_usd": 5}, key)) == (404, "agent_not_found", "agent")
+
+
 async def test_an_adapter_is_swapped_refused_and_rolled_back_over_http(fleet: Service) -> None:
     key, path = await fleet.key(scopes=["ops"]), "/v1/ops/fleet/hermes/swap"
     done = await fleet.post(path, {"adapter": "green"}, key)

@@ -22,14 +22,17 @@ from hermes.ports.events import (
     stored_type,
 )
 from hermes.ports.inbox import Inbox
+from hermes.ports.processes import ProcessBeat, ProcessRole
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Journal, JournalNote
 from hermes.ports.users import FleetEventKind, SwapReason
 from hermes.stores.postgres.accounts import PostgresAgents
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.testing.memory import MemoryInbox, MemoryJournal, MemoryOperationsEvents
 from tests.contract.turns import Turns, on_postgres
 from tests.test_contract_names import names
@@ -128,6 +131,44 @@ async def test_an_event_that_commits_late_is_not_skipped(
 
 
 @on_postgres
+@pytest.mark.parametrize("statement", ["note", "note_failed", "finish", "claim", "add", "swap", "beat", "chore"])
+async def test_no_statement_that_writes_events_is_skipped_when_it_commits_late(
+    statement: str, turns: Turns, database: Database, journal: Journal, database_url: str
+) -> None:
+    stream = PostgresOperationsEvents()
+    claim, other = await turns.new_claim(), await turns.new_claim(channel="c2")
+    async with database.begin() as tx:
+        await journal.begin(tx, claim, "call_model", 0, b"asked")
+    because = SwapReason(kind=FleetEventKind.ADAPTER_SWAPPED, by="ada", reason="an outage")
+    beat = ProcessBeat(process_id=uuid4(), role=ProcessRole.WORKER, host="here", pid=1, version="1")
+    write = {
+        "note": lambda tx: journal.note(tx, claim, [JournalNote("user_resolved", {})]),
+        "note_failed": lambda tx: journal.note_failed(tx, claim, [JournalNote("attempt_failed", {})]),
+        "finish": lambda tx: journal.finish(tx, claim, "call_model", 0, b"answered", facts={}),
+        "claim": lambda tx: turns.inbox.claim(tx, claim.turn_id),
+        "add": lambda tx: journal.add(tx, claim.turn_id, "turn_stopped", {}),
+        "swap": lambda tx: PostgresAgents().point(tx, "hermes", adapter="green", cwd=None, expected_epoch=0, because=because),
+        "beat": lambda tx: PostgresProcesses().beat(tx, beat),
+        "chore": lambda tx: PostgresChores().take(tx, "dream", 1, lease_s=60, holder=uuid4()),
+    }[statement]
+    seen, cursor = list[str](), STREAM_START
+    async with await AsyncConnection.connect(database_url) as slow:
+        await write(slow)
+        async with database.begin() as tx:
+            await journal.add(tx, other.turn_id, "response_delivered", {})
+        for _ in range(3):
+            async with database.begin() as tx:
+                page = await stream.read(tx, cursor, limit=10)
+            seen += [event.name for event in page.events]
+            cursor = page.next
+        assert seen == []
+        await slow.commit()
+    rest = await read_all(database, stream, cursor, expected=2)
+    assert len(rest) == 2
+    assert rest[1].name == "delivery.sent"
+
+
+@on_postgres
 async def test_the_fleet_and_the_processes_are_in_the_same_stream(
     turns: Turns, transactions: Transactions, journal: Journal, stream: OperationsEvents
 ) -> None:
@@ -138,15 +179,20 @@ async def test_the_fleet_and_the_processes_are_in_the_same_stream(
     async with transactions.begin() as tx:
         await journal.add(tx, claim.turn_id, "memory_saved", {"added": 1, "keys": ["diet"]})
     async with transactions.begin() as tx:
+        said = {"outcome": "rejected", "reason": "can't parse entities: unsupported start tag <ada's diary>"}
+        await journal.add(tx, claim.turn_id, "delivery_failed", said)
+    async with transactions.begin() as tx:
         await connection_of(tx).execute("insert into process_events (type, process) values ('process_restarted', %s)", [process])
-    events = await read_all(transactions, stream, expected=3)
+    events = await read_all(transactions, stream, expected=4)
     assert [(event.source, event.name, event.agent, event.process) for event in events] == [
         (EventSource.FLEET, "adapter.swapped", "hermes", None),
         (EventSource.TURN, "memory.saved", "hermes", None),
+        (EventSource.TURN, "delivery.failed", "hermes", None),
         (EventSource.PROCESS, "process.restarted", None, process),
     ]
     assert events[0].facts == {"from": None, "to": "green", "by": "ada", "reason": "an outage", "epoch": 1}
     assert events[1].public_facts == {"added": 1}
+    assert events[2].public_facts == {"outcome": "rejected"}
 
 
 @on_postgres
@@ -206,7 +252,7 @@ def test_a_filter_matches_every_field_that_is_set() -> None:
 
 
 def test_the_table_and_the_reference_have_every_event() -> None:
-    stored = {type_ for type_ in names()["event"] if type_ != "budget_threshold"}  # an alert, in no journal
+    stored = names()["event"] - {"budget_threshold", "process_died"}  # alerts, in no journal
     assert stored - EVENT_NAMES.keys() == set()
     assert len(set(EVENT_NAMES.values())) == len(EVENT_NAMES)
     page = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text(encoding="utf-8")

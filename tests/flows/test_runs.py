@@ -1,6 +1,7 @@
 """`/v1/runs` from outside, driven as Paperclip drives it: a real server, a real worker, real stores."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -243,6 +244,54 @@ async def test_what_was_paid_before_the_stop_is_charged(database_url: str, redis
         "cost_usd": 0.0015,
         "last_event": "run.cancelled",
     }
+
+
+async def test_a_stop_at_any_moment_leaves_one_end_and_exact_credit(service: Service) -> None:
+    service.thinker.may_answer.set()
+    key, dice = await service.key(), random.Random(17)
+
+    async def race(number: int) -> tuple[UUID, str]:
+        begun = await service.post("/v1/runs", {"input": f"run {number}"}, key)
+        where = begun.headers["Location"]
+        if number % 2:
+            await asyncio.sleep(dice.random() * 0.2)  # at any moment of the run
+        else:
+            await eventually(lambda: has_seen_a_model(service, begun.body["run_id"]), wanted=True)  # while it is recorded, or after
+        await service.post(f"{where}/stop", None, key)
+        await eventually(lambda: has_ended(service, where, key), wanted=True)
+        return UUID(begun.body["run_id"]), (await service.get(where, key)).body["status"]
+
+    ends = [end for first in range(0, 32, 4) for end in await asyncio.gather(*(race(first + more) for more in range(4)))]
+    await eventually(lambda: running_turns(service), 0)
+    charged = 0
+    for run_id, status in ends:
+        async with service.database.begin() as tx:
+            noted = [event for event in await service.hermes.adapters.journal.read(tx, run_id) if event.type in SETTLED]
+            answers = await (await connection_of(tx).execute("select 1 from outbox where turn_id = %s", [run_id])).fetchall()
+        assert (len(noted), len(answers)) == (1, 1 if status == "completed" else 0), (status, noted)
+        charged += noted[0].type == "credit_posted" or bool(noted[0].facts.get("is_charged"))
+        assert (await service.get(f"/v1/runs/{run_id}", key)).body["status"] == status
+    assert charged > 0
+    assert await credit(service) == (100 - charged, 0)
+
+
+SETTLED = {"credit_posted", "credit_voided", "turn_stopped"}
+
+
+async def has_seen_a_model(service: Service, run_id: str) -> bool:
+    async with service.database.begin() as tx:
+        journal = await service.hermes.adapters.journal.read(tx, UUID(run_id))
+    return any(event.type == "llm_called" and event.done_at for event in journal)
+
+
+async def has_ended(service: Service, where: str, key: dict[str, str]) -> bool:
+    return (await service.get(where, key)).body["status"] not in {"queued", "running"}
+
+
+async def running_turns(service: Service) -> int:
+    async with service.database.begin() as tx:
+        [(count,)] = await (await connection_of(tx).execute("select count(*) from runs where state = 'running'")).fetchall()
+    return int(count)
 
 
 async def test_a_run_that_has_ended_stays_as_it_is(service: Service) -> None:

@@ -67,8 +67,10 @@ EVENT_NAMES: Mapping[str, str] = {
 """The public name of each event that Hermes stores."""
 STORED_TYPES = {name: type_ for type_, name in EVENT_NAMES.items()}
 
-HIDDEN_FACTS: Mapping[str, frozenset[str]] = {"memory_saved": frozenset({"keys"})}
-"""Facts that the journal keeps and the stream leaves out: which kinds of facts were learned about a user says something about the user."""
+SENDS = ("response_delivered", "delivery_failed", "dead_letter_requeued", "dead_letter_dropped")
+HIDDEN_FACTS: Mapping[str, frozenset[str]] = {"memory_saved": frozenset({"keys"}), **dict.fromkeys(SENDS, frozenset({"reason"}))}
+"""Facts that the journal keeps and the stream leaves out: which kinds of facts were learned about a user says something about the user; and
+a platform's own words about a message may repeat words of it, or name its receiver. The outcome says the same by name."""
 
 
 def event_name(type_: str) -> str:

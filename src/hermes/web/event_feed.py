@@ -59,12 +59,14 @@ class EventFeed:
             return await self._events.end(tx)
 
     async def page(self, after: EventCursor) -> EventPage:
-        """Return the next events after a cursor: from memory, or else from the store. Raises StoreUnavailable."""
-        if self._start is not None and self._end is not None and after >= self._start:
+        """Return the next events after a cursor: from memory, or else from the store. Raises StoreUnavailable.
+
+        The store is also asked about a cursor beyond the newest event: one of the database from which the rows came may look like that."""
+        if self._start is not None and self._end is not None and self._start <= after <= self._end:
             first = bisect_right(self._kept, after, key=lambda event: event.cursor)
             found = self._kept[first : first + PAGE_EVENTS]
             is_last = first + len(found) == len(self._kept)
-            return EventPage(found, max(after, self._end) if is_last else found[-1].cursor, is_last)
+            return EventPage(found, self._end if is_last else found[-1].cursor, is_last)
         async with self._store_readers, self._transactions.once() as tx:
             return await self._events.read(tx, after, limit=PAGE_EVENTS)
 

@@ -1,4 +1,4 @@
-"""`/v1/ops/fleet`: the agents with their adapters, health and spend, and swaps of adapters, for the operator's programs.
+"""`/v1/ops/fleet`: the agents with their adapters, health, spend and caps, and swaps of adapters, for the operator's programs.
 
 Needs an API key with the scope `ops`. A swap here is the swap of `hermes fleet swap`: the same checks, the same canary, the same rollback.
 The canary runs in this web process; an adapter that is a program must be on this machine too."""
@@ -27,6 +27,7 @@ from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.messages import make_key_dependency
 
 CHECK_TIMEOUT_S = 5.0
+MAX_CAP_USD = 999_998
 NO_ADAPTER = (
     BackendFinding("not_in_settings", FindingLevel.ERROR, "the adapter is not in the settings of this process", "see `hermes doctor`"),
 )
@@ -45,6 +46,8 @@ class FleetOperations:
     fleet: Fleet
     catalogue: ModelCatalogue
     canary: Canary
+    daily_usd: float | None = None
+    """The setting `fleet.daily_usd`: the cap of all agents together."""
 
     async def get(self, name: str) -> Agent:
         """Return an agent. Raises NotFound, which names the nearest one."""
@@ -82,6 +85,14 @@ class NewAdapter(BaseModel):
     canary: bool = Field(default=True, description="Make one small real call afterwards, and roll back if it fails.")
 
 
+class NewCap(BaseModel):
+    """A spend cap."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    daily_usd: float | None = Field(ge=0, le=MAX_CAP_USD, description="US dollars that its calls may cost in a UTC day; null for no cap.")
+
+
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 409, 422, 429, 503)}
 
 
@@ -96,7 +107,8 @@ def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
             found = await operations.agents.list(tx)
             spend = await operations.agents.spend(tx, datetime.now(UTC).date())
         checks = await operations.check(found)
-        return respond({"data": [agent_json(operations, agent, checks, spend.get(agent.name, 0)) for agent in found]})
+        data = [agent_json(operations, agent, checks, spend.get(agent.name, 0)) for agent in found]
+        return respond({"data": data, "daily_cap_usd": operations.daily_usd, "spend_today_usd": sum(spend.values()) / MICRO_PER_USD})
 
     @routes.get("/v1/ops/fleet/events", summary="The swaps of adapters, newest first")
     async def events(
@@ -129,6 +141,13 @@ def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
             raise ApiError(409, str(error.because.kind), str(error)) from None
         return respond(swap_json(done, body.adapter))
 
+    @routes.post("/v1/ops/fleet/{agent}/cap", summary="Limit what an agent may spend in a day", dependencies=[Depends(json_only)])
+    async def cap(agent: str, body: NewCap, _: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
+        """As `hermes fleet cap`: at the cap the agent pauses until the next day (UTC)."""
+        found = await find_agent(operations, agent)
+        wanted = None if body.daily_usd is None else round(body.daily_usd * MICRO_PER_USD)
+        return respond({"agent": found.name, "daily_cap_usd": cap_usd(await operations.fleet.set_cap(found.name, wanted))})
+
     return routes
 
 
@@ -152,7 +171,12 @@ def agent_json(operations: FleetOperations, agent: Agent, checks: Checks, micro_
         "health": health_of(own),
         "adapters": adapters_json(own),
         "spend_today_usd": micro_usd / MICRO_PER_USD,
+        "daily_cap_usd": cap_usd(agent),
     }
+
+
+def cap_usd(agent: Agent) -> float | None:
+    return None if agent.daily_micro_usd is None else agent.daily_micro_usd / MICRO_PER_USD
 
 
 def adapters_json(checks: Checks) -> list[dict[str, Any]]:

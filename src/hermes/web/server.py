@@ -273,7 +273,14 @@ def web_services_from(hermes: Hermes) -> WebServices:
         stopper=TurnStopper(hermes.database, adapters.inbox, adapters.credits, adapters.journal, adapters.replies),
         stream_events=adapters.stream_events,
         event_feed=EventFeed(hermes.database, adapters.stream_events),
-        fleet=FleetOperations(hermes.database, adapters.agents, hermes.fleet, hermes.gateway.catalogue, canary_of(hermes)),
+        fleet=FleetOperations(
+            hermes.database,
+            adapters.agents,
+            hermes.fleet,
+            hermes.gateway.catalogue,
+            canary_of(hermes),
+            hermes.settings.fleet.daily_usd,
+        ),
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
         is_production=hermes.settings.environment is Environment.PRODUCTION,
     )

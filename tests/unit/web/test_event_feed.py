@@ -140,6 +140,20 @@ async def test_a_stream_pauses_while_the_store_is_away_and_says_so(store: Store,
     assert await stream.next() == "end"
 
 
+async def test_a_cursor_beyond_all_events_is_left_to_the_store_which_knows_whether_it_is_of_another_database(
+    store: Store, feed: EventFeed
+) -> None:
+    here, moved = Stream(feed, STREAM_START), EventCursor(10**9, 1)
+    store.add(2)
+    assert [await here.next(), await here.next()] == ["1-1", "1-2"]
+    async with asyncio.timeout(5):
+        while feed._end is None:  # noqa: ASYNC110  # the poller has no event for it
+            await asyncio.sleep(0.005)
+    await feed.page(moved)
+    assert moved in store.reads
+    await here.chunks.aclose()
+
+
 async def test_the_events_of_a_turn_are_read_alone(store: Store, feed: EventFeed) -> None:
     store.add(3)
     wanted = store.events[1]

@@ -8,7 +8,7 @@ models.py declares those of backends, models, tiers and MCP servers."""
 
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
-from hermes.config.load import SettingsError, load, platform_home
+from hermes.config.load import FOREIGN_VARIABLES, SettingsError, load, platform_home
 from hermes.config.models import (
     BackendKind,
     BackendSettings,
@@ -44,9 +44,11 @@ from hermes.config.settings import (
     WebSettings,
     WorkSettings,
 )
+from hermes.config.settings_file import EditableSettings, find_settings_file
 from hermes.config.values import NamedTables, Secret
 
 __all__ = [
+    "FOREIGN_VARIABLES",
     "ApiSettings",
     "BackendKind",
     "BackendSettings",
@@ -54,6 +56,7 @@ __all__ = [
     "CreditSettings",
     "DatabaseSettings",
     "DeliverySettings",
+    "EditableSettings",
     "Environment",
     "HistorySettings",
     "ImageSettings",
@@ -82,6 +85,7 @@ __all__ = [
     "WebSettings",
     "WorkSettings",
     "describe",
+    "find_settings_file",
     "kind_of_backend",
     "load",
     "nearest",

@@ -1,4 +1,4 @@
-"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to check it."""
+"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from typing import Annotated
 
 import structlog
 import typer
-from rich.markup import escape
 
 from hermes.app.catalogue import replaced_backends, stand_in_notice
-from hermes.app.doctor import Health, examine
 from hermes.app.home import home_of
 from hermes.app.root import open_hermes
 from hermes.app.router import OpenTools
 from hermes.app.stores import open_stores
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import BAD_INPUT, CANNOT_RUN, fail, output_console, print_json
+from hermes.cli.output import BAD_INPUT, fail
 from hermes.cli.runtime import end_with_parent, run, run_until_signal, settings_from, start_log, tools_opener
 from hermes.config import Settings
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
@@ -38,14 +36,13 @@ WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 WORKER_NICENESS = 5
 """The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
 
-MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
-
 
 @app.command()
 def up(*, config: Config = None) -> None:
     """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.
 
-    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at http://127.0.0.1:8080/."""
+    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at `web.port` of the settings (8080
+    if they name none). `hermes setup` makes the settings."""
     settings = settings_from(config)
     start_log(settings)
     code = run(supervise(settings, config))
@@ -74,26 +71,6 @@ def worker(context: typer.Context, *, config: Config = None, with_parent: WithPa
         end_with_parent()
     lower_priority(WORKER_NICENESS)
     run(run_until_signal(_work(settings, tools_opener(context, settings))))
-
-
-@app.command()
-def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
-    """Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."""
-    settings = settings_from(config)
-
-    async def collect() -> bool:
-        console, findings = output_console(), []
-        async for finding in examine(settings):
-            findings.append(finding)
-            if not is_json:
-                advice = f"\n    [dim]{escape(finding.advice)}[/]" if finding.advice else ""
-                console.print(f" {MARKS[finding.health]} [bold]{finding.part:<11}[/] {escape(finding.says)}{advice}", highlight=False)
-        if is_json:
-            print_json([{"part": f.part, "health": f.health, "says": f.says, "advice": f.advice} for f in findings])
-        return all(finding.health is not Health.BAD for finding in findings)
-
-    if not run(collect()):
-        raise typer.Exit(CANNOT_RUN)
 
 
 async def _serve(settings: Settings, listener: socket.socket, open_tools: OpenTools) -> None:

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, Response
 from hermes import __version__
 from hermes.app.channels import AccountChannels
 from hermes.app.root import Hermes
+from hermes.app.web_port import PROCESS_HEADER
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import Metrics, RequestCounter
@@ -58,6 +59,8 @@ class WebServices:
     api_settings: ApiSettings
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
+    process_id: str = ""
+    """The id of this process, in a header of `/health`: `hermes doctor` knows by it whether this is its own Hermes."""
     needed: frozenset[str] = frozenset({"postgres"})
     """The parts without which Hermes can accept no message. The others only make it faster."""
     has_chat: bool = True
@@ -123,7 +126,8 @@ def health_routes(services: WebServices) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health", summary="Whether the process runs")
-    async def health() -> dict[str, str]:
+    async def health(response: Response) -> dict[str, str]:
+        response.headers[PROCESS_HEADER] = services.process_id
         return {"status": "ok"}
 
     @routes.get("/ready", summary="Whether Hermes can accept messages, part by part", responses={503: {"description": "It cannot."}})
@@ -217,6 +221,7 @@ def web_services_from(hermes: Hermes) -> WebServices:
         inbound=hermes.inbound,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
+        process_id=str(hermes.process_id),
         settings=hermes.settings.web,
         completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,

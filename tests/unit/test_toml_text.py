@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.config import SettingsError, find_settings_file
+from hermes.config.settings_file import HEADER, has_comments
 from hermes.config.toml_text import toml_text
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
@@ -64,9 +65,10 @@ def test_the_new_file_is_for_its_owner_alone_and_the_old_one_is_kept(tmp_path: P
     assert (found.path, found.table, found.exists) == (tmp_path / "hermes.toml", {"web": {"port": 1}}, True)
     backup = found.replace_with({"web": {"port": 2}})
     assert backup == tmp_path / "hermes.toml.bak"
-    assert (backup.read_text(), found.path.read_text()) == (old, "[web]\nport = 2\n")
+    assert (backup.read_text(), found.path.read_text()) == (old, f"{HEADER}\n\n[web]\nport = 2\n")
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     assert len(list(tmp_path.iterdir())) == 2
+    assert (has_comments(backup), has_comments(found.path)) == (True, False)
 
 
 def test_a_link_stays_a_link_and_a_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +77,8 @@ def test_a_link_stays_a_link_and_a_folder_is_made(tmp_path: Path, monkeypatch: p
     (tmp_path / "hermes.toml").symlink_to("etc/own.toml")
     find_settings_file({}, None).replace_with({"web": {"port": 3}})
     assert (tmp_path / "hermes.toml").is_symlink()
-    assert (tmp_path / "etc" / "own.toml").read_text() == "[web]\nport = 3\n"
-    assert (tmp_path / "etc" / "own.toml.bak").read_text() == "[web]\nport = 2\n"
+    assert (tmp_path / "etc" / "own.toml").read_text() == f"{HEADER}\n\n[web]\nport = 3\n"
+    assert (tmp_path / "etc" / "own.toml.bak").read_text() == f"{HEADER}\n\n[web]\nport = 2\n"
 
 
 def test_a_value_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,11 @@ COMMAND_MODULES = (
         },
     ),
     CommandModule(
+        "hermes.cli.setup",
+        "serve",
+        {"setup": "Make hermes.toml: asks for a model, a channel, the port and the public address, and tests each answer at once."},
+    ),
+    CommandModule(
         "hermes.cli.doctor",
         "serve",
         {"doctor": "Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."},

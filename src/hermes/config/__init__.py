@@ -44,7 +44,7 @@ from hermes.config.settings import (
     WebSettings,
     WorkSettings,
 )
-from hermes.config.settings_file import EditableSettings, find_settings_file
+from hermes.config.settings_file import EditableSettings, find_settings_file, has_comments
 from hermes.config.values import NamedTables, Secret
 
 __all__ = [
@@ -86,6 +86,7 @@ __all__ = [
     "WorkSettings",
     "describe",
     "find_settings_file",
+    "has_comments",
     "kind_of_backend",
     "load",
     "nearest",

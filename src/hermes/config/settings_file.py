@@ -18,6 +18,7 @@ from hermes.config.toml_text import toml_text
 from hermes.config.values import expand_path
 
 BACKUP_SUFFIX = ".bak"
+HEADER = "# Made by `hermes setup`. Every setting: docs/reference/settings.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class EditableSettings:
 
         If the file is a link, its target is replaced. Raises OSError, and ValueError for a value that TOML does not know."""
         target = self.path.resolve()
-        text = toml_text(table).encode()
+        text = f"{HEADER}\n\n{toml_text(table)}".rstrip("\n").encode() + b"\n"
         target.parent.mkdir(parents=True, exist_ok=True)
         backup = None
         if self.exists:
@@ -45,6 +46,12 @@ class EditableSettings:
             put_whole(backup, target.read_bytes())
         put_whole(target, text)
         return backup
+
+
+def has_comments(file: Path) -> bool:
+    """Whether a person has written lines of comments into a file."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines())
+    return any(line.startswith("#") and line != HEADER for line in lines)
 
 
 def find_settings_file(environ: Mapping[str, str], named: Path | None) -> EditableSettings:

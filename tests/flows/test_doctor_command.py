@@ -62,14 +62,13 @@ async def test_another_program_at_the_port_is_a_warning_also_if_it_never_answers
 
 
 async def test_the_doctor_lists_the_mcp_servers(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    servers = {"small": MCP_SERVER, "gone": ["/nowhere/at-all"], "mute": ["sleep", "60"]}
+    servers = {"small": MCP_SERVER, "gone": ["/nowhere/at-all"]}
     tables = "".join(f"\n[mcp.{name}]\ncommand = {json.dumps(command)}\n" for name, command in servers.items())
     async with running(database_url, redis_url, has_worker=False) as service:
-        write_settings(tmp_path, 0, f'{tables}\n[mcp.far]\nurl = "http://127.0.0.1:1/mcp"\n')
-        small, gone, mute, far = await findings(service, tmp_path, "mcp")
+        write_settings(tmp_path, 0, f'{tables}\n[mcp.far]\nurl = "http://127.0.0.1:1/mcp"\n\n[tools]\ntimeout_s = 30\n')
+        small, gone, far = await findings(service, tmp_path, "mcp")
     assert (small["health"], small["says"].startswith("small: "), small["says"].endswith(" tools")) == ("good", True, True)
     assert gone == {"health": "warning", "says": "gone: there is no program /nowhere/at-all"}
-    assert mute == {"health": "warning", "says": "mute: no list of tools within 5 s"}
     assert (far["health"], far["says"].startswith("far: ")) == ("warning", True)
 
 
@@ -77,6 +76,8 @@ async def test_a_server_that_ends_at_once_is_away_and_one_line_says_so() -> None
     with pytest.raises(ServerAway) as away:
         await list_server_tools(McpServer(name="x", command=("false",)), McpTimeouts(connect_s=5))
     assert "\n" not in str(away.value)
+    with pytest.raises(ServerAway, match=r"no list of tools within 0\.5 s"):
+        await list_server_tools(McpServer(name="x", command=("sleep", "60")), McpTimeouts(connect_s=0.5))
 
 
 # --- the port of the settings

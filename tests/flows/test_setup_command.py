@@ -253,6 +253,23 @@ async def test_a_wrong_model_is_refused_with_those_that_there_are(place: Place) 
     assert (done.code, done.complaints.splitlines()[-1]) == (2, "hermes: --model: the server has no model fake-9b; it has fake-8b")
 
 
+async def test_the_name_of_a_model_cannot_control_the_terminal(place: Place) -> None:
+    async with vendors() as v:
+        v.vllm.models = ["a\x1b]0;mine\x07", "[bold]b"]
+        words = ("--provider", "vllm", "--base-url", v.vllm.url, "--model-key", v.vllm.key)
+        done = await place.setup(*words, typed="[bold]b\n\n\n\n\n")
+    assert (done.code, "\x1b" in done.complaints, "[bold]b" in done.complaints) == (0, False, True)
+    assert list(place.table["models"]) == ["[bold]b"]
+
+
+def test_an_answer_that_is_no_text_is_one_line(place: Place) -> None:
+    command = [*preloaded_hermes(), "setup"]
+    done = subprocess.run(
+        command, env=place.environ, cwd=place.folder, input=b"\xff\xfe\n", capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stderr.decode().splitlines()[-1][:7], place.files) == (2, "hermes:", ["hermes.toml"])
+
+
 async def test_another_choice_later_replaces_the_chains_and_keeps_the_rest(place: Place) -> None:
     own = '[web]\nport = 0\n\n[log]\nlevel = "debug"\n\n[tiers.guests]\nchain = ["claude-haiku"]\nday_tokens = 5\n'
     (place.folder / "hermes.toml").write_text(own, encoding="utf-8")

@@ -44,10 +44,6 @@ def mcp_server(settings: Settings, name: str) -> McpServer:
 # --- hermes doctor
 
 
-MCP_CHECK_S = 5.0
-"""How long a server may take to list its tools, before `hermes doctor` calls it away."""
-
-
 async def check_mcp_servers(settings: Settings) -> AsyncIterator[HealthFinding]:
     """Connect to every MCP server of the settings at once; yield a finding for each, in their order."""
     for finding in await asyncio.gather(*(check_mcp_server(settings, name) for name in settings.mcp)):
@@ -55,10 +51,9 @@ async def check_mcp_servers(settings: Settings) -> AsyncIterator[HealthFinding]:
 
 
 async def check_mcp_server(settings: Settings, name: str) -> HealthFinding:
-    """Connect to one server as Hermes does, and count its tools."""
-    timeouts = McpTimeouts(connect_s=MCP_CHECK_S, call_s=settings.tools.timeout_s)
+    """Connect to one server as Hermes does, with the same limits, and count its tools."""
     try:
-        tools = await list_server_tools(mcp_server(settings, name), timeouts)
+        tools = await list_server_tools(mcp_server(settings, name), McpTimeouts(call_s=settings.tools.timeout_s))
     except ServerAway as away:
         where = f"check mcp.{name}.{'command' if settings.mcp[name].url is None else 'url'}, and that the server runs"
         return HealthFinding("mcp", Health.WARNING, f"{name}: {away}", where)

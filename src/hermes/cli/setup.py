@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -180,12 +181,13 @@ def finish(wizard: SetupWizard) -> SetupResult:
     steps = list(wizard.next_steps)
     has_bot = wizard.bot is not None and not needs_key
     if wizard.bot is not None and has_bot:
+        wizard.questions.say(f"{file.path} is written. Connecting the bot…")
         store_bot(wizard.bot, settings)
     if needs_key:
         steps.insert(0, "export HERMES_MASTER_KEYS=…    # the key above; every process needs it")
     if wizard.bot is not None and not has_bot:
         steps.append("hermes channels add telegram    # the token is stored sealed, so the master key comes first")
-    steps.append("hermes up" + ("" if is_found_without_name(file) else f" --config {file.path}"))
+    steps.append("hermes up" + ("" if is_found_without_name(file) else f" --config {shlex.quote(str(file.path))}"))
     return SetupResult(wizard, settings, backup, is_changed, new_master_key() if needs_key else None, has_bot, tuple(steps))
 
 
@@ -209,8 +211,10 @@ def store_bot(bot: ChosenBot, settings: Settings) -> None:
 
     try:
         run(connect())
-    except channels.SetupRefused as error:
-        complain(f"the settings are written, but the bot is not connected: {error}; try again: hermes channels add telegram")
+    except (channels.SetupRefused, KeyboardInterrupt) as error:
+        complain(
+            f"the settings are written, but the bot is not connected: {str(error) or 'stopped'}; try again: hermes channels add telegram"
+        )
         raise typer.Exit(CANNOT_RUN) from None
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,7 @@ from rich.markup import escape
 from hermes.app.doctor_basics import Health, HealthFinding
 from hermes.cli.doctor import print_finding
 from hermes.cli.output import complain, fail
+from hermes.terminal import show_safely
 
 with suppress(ModuleNotFoundError):  # Windows has no readline
     import readline  # noqa: F401  # with it, the user can edit the line at `input`
@@ -44,7 +46,9 @@ class Questions:
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True))
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(f"[{style}]{escape(text)}[/]" if style else escape(text))
+        """Print a line. Names of models come from servers, so no text may control the terminal."""
+        shown = escape(show_safely(text))
+        self.console.print(f"[{style}]{shown}[/]" if style else shown)
 
     def report(self, finding: HealthFinding) -> None:
         self.findings.append(finding)
@@ -55,7 +59,7 @@ class Questions:
         if not self.is_asking:
             return question.default
         shown = question.shown if question.shown is not None else question.default
-        prompt = f"{question.text}{f' [{shown}]' if shown else ''}: "
+        prompt = show_safely(f"{question.text}{f' [{shown}]' if shown else ''}: ")
         return read_answer(prompt, question) or question.default
 
     def ask_yes(self, text: str, option: str, *, default: bool) -> bool:
@@ -101,10 +105,13 @@ def read_answer(prompt: str, question: Question) -> str:
             return getpass.getpass(prompt, stream=sys.stderr).strip()
         if is_terminal and sys.stdout.isatty():
             return input(prompt).strip()
+        print(prompt, end="", file=sys.stderr, flush=True)  # noqa: T201  # a prompt, without a line break
+        line = sys.stdin.readline() if sys.stdin is not None else ""
     except EOFError:
         end_of_answers(question)
-    print(prompt, end="", file=sys.stderr, flush=True)  # noqa: T201  # a prompt, without a line break
-    line = sys.stdin.readline() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        print(file=sys.stderr)  # noqa: T201
+        fail(f"the answer for {question.option} is not UTF-8 text. Nothing was written")
     if not line:
         end_of_answers(question)
     if not is_terminal:
@@ -112,6 +119,6 @@ def read_answer(prompt: str, question: Question) -> str:
     return line.strip()
 
 
-def end_of_answers(question: Question) -> None:
+def end_of_answers(question: Question) -> NoReturn:
     print(file=sys.stderr)  # noqa: T201
     fail(f"the input ended at a question; answer it with {question.option}, or take the defaults with --yes. Nothing was written")

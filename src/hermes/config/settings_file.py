@@ -60,7 +60,10 @@ def find_settings_file(environ: Mapping[str, str], named: Path | None) -> Editab
     Raises SettingsError if the file cannot be read, or is not valid."""
     here = Path.cwd()
     name = str(named) if named is not None else environ.get(FILE_VARIABLE, "").strip()
-    wanted = expand_path(name, here) if name else here / FILE_NAME
+    try:
+        wanted = expand_path(name, here) if name else here / FILE_NAME
+    except ValueError:
+        raise SettingsError(f"the settings file {name!r} is no path") from None
     if name and not wanted.exists():
         return EditableSettings(wanted, {}, exists=False)
     written = read_file(environ, named, here)

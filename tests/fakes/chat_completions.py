@@ -76,7 +76,8 @@ class ChatCompletions(Vendor):
         demand(given == self.key, f"Incorrect API key provided: {given}", 401, "invalid_api_key")
 
     def listed(self, model: str | None) -> dict[str, Any]:
-        shown = [{"id": one, "object": "model", "created": 1, "owned_by": "fake"} for one in self.models]
+        owner = self.flavour.replace("_", "")  # as these servers write it: llama.cpp writes llamacpp
+        shown = [{"id": one, "object": "model", "created": 1, "owned_by": owner} for one in self.models]
         if model is None:
             return {"object": "list", "data": shown}
         demand(model in self.models, f"The model '{model}' does not exist", 404, "model_not_found")

@@ -211,7 +211,7 @@ def test_whoever_reads_no_more_ends_it_without_a_complaint(terminal: Terminal) -
         (["--user", "a\x1bb"], b"", "--user 'a\\x1bb' is not a name; expected up to 128 characters, no control characters"),
         (["  "], b"", 'there is no question; try: hermes chat "What can you do?"'),
         (["--url", "http://x"], b"", "--url and --key go together; `hermes keys create` makes a key on the server's machine"),
-        (["--url", "x", "--key", "hk_x"], b"", "--url 'x' is not an address; expected one such as http://127.0.0.1:8080"),
+        (["--url", "x", "--key", "hk_x"], b"", "--url 'x' is not an address; expected one such as https://hermes.example.com"),
         ([], b"x" * 100_001, "a message has at most 100,000 characters"),
         ([], b"\xff\n", "the message is not UTF-8 text"),
     ],

@@ -1,29 +1,26 @@
-"""The checks of `hermes doctor`: each part of Hermes, what is wrong with it, and what the operator can do about it.
+"""The checks of `hermes doctor` that need the whole Hermes loaded: stores, packs, models, MCP servers. `doctor_basics.py` has the others.
 
 A check that fails does not stop the others, unless they need its result."""
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 import psycopg
 from redis.exceptions import RedisError
 
 from hermes.app.catalogue import catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
-from hermes.app.home import MASTER_KEY_FILE, home_of, master_keys
+from hermes.app.doctor_basics import Health, HealthFinding
+from hermes.app.home import home_of, master_keys
 from hermes.app.models import backends_from
 from hermes.app.packs import migration_folders, packs_from
 from hermes.app.stores import open_stores, redis_client
 from hermes.backends import HttpClient
-from hermes.config import Environment, PackSettings, Settings
+from hermes.config import PackSettings, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError, StartRefused
@@ -36,33 +33,11 @@ from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 HEALTH_TIMEOUT_S = 5.0
 
 
-class Health(StrEnum):
-    """How well a part works."""
-
-    GOOD = "good"
-    WARNING = "warning"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class HealthFinding:
-    """The state of one part, and advice if something is wrong."""
-
-    part: str
-    health: Health
-    says: str
-    advice: str = ""
-
-
 async def examine(settings: Settings) -> AsyncIterator[HealthFinding]:
-    """Yield a finding for each part, as soon as it is known.
+    """Yield a finding for each of these parts, as soon as it is known.
 
     Starts the embedded stores for as long as it takes, and makes them if there are none; changes nothing else."""
     home = home_of(settings)
-    yield check_python()
-    yield check_home(home)
-    yield check_master_key(settings, home)
-    yield check_web_port(settings)
     try:
         packs_from(settings)
     except StartRefused as error:
@@ -80,49 +55,6 @@ async def examine(settings: Settings) -> AsyncIterator[HealthFinding]:
         yield await check_redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
     async for finding in check_models(settings):
         yield finding
-
-
-def check_python() -> HealthFinding:
-    return HealthFinding("python", Health.GOOD, ".".join(map(str, sys.version_info[:3])))
-
-
-def check_home(home: Path) -> HealthFinding:
-    existing = next(path for path in (home, *home.parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return HealthFinding("home", Health.BAD, f"{existing} cannot be written", "choose another folder with HERMES_HOME")
-    return HealthFinding("home", Health.GOOD, str(home) if existing == home else f"{home} (not made yet)")
-
-
-def check_master_key(settings: Settings, home: Path) -> HealthFinding:
-    part = "master key"
-    try:
-        if not settings.master_keys and settings.environment is Environment.DEVELOPMENT and not (home / MASTER_KEY_FILE).exists():
-            return HealthFinding(part, Health.GOOD, f"will be made in {home} at the first start")
-        keys = MasterKeys.parse(master_keys(settings, home))
-    except (StartRefused, MasterKeyInvalid) as error:
-        return HealthFinding(part, Health.BAD, str(error), "hermes keys new-master makes one; set it as HERMES_MASTER_KEYS")
-    if settings.master_keys:
-        return HealthFinding(part, Health.GOOD, f"{keys.current} of {len(settings.master_keys)}, from the settings")
-    return HealthFinding(
-        part,
-        Health.WARNING,
-        f"{keys.current} in {home / MASTER_KEY_FILE}",
-        "fine for development; back it up: without it nothing can be read",
-    )
-
-
-def check_web_port(settings: Settings) -> HealthFinding:
-    host, port = settings.web.host, settings.web.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return HealthFinding(
-                "web", Health.WARNING, f"{host}:{port}: {error.strerror}", "Hermes runs there already, or set HERMES_WEB_PORT"
-            )
-    return HealthFinding("web", Health.GOOD, f"{host}:{port} is free")
 
 
 async def check_postgres(url: str, kind: str, settings: Settings, home: Path) -> AsyncIterator[HealthFinding]:

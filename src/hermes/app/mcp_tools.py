@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from hermes.app.doctor_basics import Health, HealthFinding
 from hermes.config import Settings
 from hermes.tools.executor import ToolSource
-from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, open_servers
+from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, ServerAway, list_server_tools, open_servers
 
 
 @asynccontextmanager
@@ -37,3 +39,22 @@ def mcp_server(settings: Settings, name: str) -> McpServer:
         confirm=server.confirm,
         shared=server.shared,
     )
+
+
+# --- hermes doctor
+
+
+async def check_mcp_servers(settings: Settings) -> AsyncIterator[HealthFinding]:
+    """Connect to every MCP server of the settings at once; yield a finding for each, in their order."""
+    for finding in await asyncio.gather(*(check_mcp_server(settings, name) for name in settings.mcp)):
+        yield finding
+
+
+async def check_mcp_server(settings: Settings, name: str) -> HealthFinding:
+    """Connect to one server as Hermes does, with the same limits, and count its tools."""
+    try:
+        tools = await list_server_tools(mcp_server(settings, name), McpTimeouts(call_s=settings.tools.timeout_s))
+    except ServerAway as away:
+        where = f"check mcp.{name}.{'command' if settings.mcp[name].url is None else 'url'}, and that the server runs"
+        return HealthFinding("mcp", Health.WARNING, f"{name}: {away}", where)
+    return HealthFinding("mcp", Health.GOOD, f"{name}: {len(tools)} tool{'' if len(tools) == 1 else 's'}")

@@ -18,7 +18,7 @@ from hermes.app.tables import Tables
 from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
-from hermes.cli.runtime import complete_accounts, read_tables, run, run_until_signal, with_hermes
+from hermes.cli.runtime import complete_accounts, read_tables, run, run_until_signal, settings_from, with_hermes
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.inbox import InboxMessage
 from hermes.ports.outbox import SentMessage
@@ -43,7 +43,14 @@ Open = Annotated[
         help="Every new sender becomes an active user at once, with the signup credits. Without it, Hermes tells them how to sign up.",
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="The https address at which the platform can reach this Hermes.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help="The https address at which the platform can reach this Hermes.", show_default="web.public_url of the settings"
+    ),
+]
+POLLS = "none"
+"""The value of --url with which Hermes polls Telegram, although it has a public address."""
 Wait = Annotated[
     float | None,
     typer.Option("--wait", metavar="SECONDS", help="How long to wait for the first message, as a test.", show_default="120, on a terminal"),
@@ -65,9 +72,10 @@ def telegram(
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Add a Telegram bot. With --url, Hermes sets its webhook. Without, Hermes polls Telegram, which works on a laptop too.
+    """Add a Telegram bot. With an address, Hermes sets its webhook. Without, or with --url none, Hermes polls Telegram: also on a laptop.
 
     You get the token from @BotFather: send it /newbot, then copy the token."""
+    url = None if url == POLLS else url or public_url(config, is_secure=True)
     given = ask_secret("the bot's token", token, "TELEGRAM_TOKEN")
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
     account = make_account(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
@@ -109,6 +117,7 @@ def whatsapp(
 ) -> None:
     """Add a WhatsApp number: at 360dialog, or with --phone-number-id at Meta's Cloud API. Prints what you must enter there."""
     about = {"base_url": base_url} if base_url else {}
+    url = url or public_url(config)
     if phone_number_id is None:
         about["api_key"] = ask_secret("360dialog's API key", api_key, "WHATSAPP_API_KEY")
         about["webhook_secrets"] = secret = secrets.token_urlsafe(32)
@@ -150,6 +159,7 @@ def instagram(
 ) -> None:
     """Add an Instagram account. Prints what you must enter at Meta."""
     verify = secrets.token_urlsafe(16)
+    url = url or public_url(config)
     about = {
         "instagram_id": instagram_id,
         "login": login,
@@ -240,6 +250,12 @@ def remove(
     if not run(read_tables(config, delete)):
         fail(f"there is no {platform} account {name}; hermes channels list shows them")
     print_result({"platform": platform, "account": name}, f"{platform} {name} is removed.", is_json=is_json)
+
+
+def public_url(config: Path | None, *, is_secure: bool = False) -> str | None:
+    """Return the public address of the settings. With `is_secure` only one with https: Telegram takes no other."""
+    url = settings_from(config).web.public_url
+    return None if url is None or (is_secure and not url.startswith("https://")) else url
 
 
 def ask_secret(what: str, given: str | None, variable: str) -> str:

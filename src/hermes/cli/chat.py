@@ -217,7 +217,7 @@ def choose_client(
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        fail(f"--url {url!r} is not an address; expected one such as http://127.0.0.1:8080")
+        fail(f"--url {url!r} is not an address; expected one such as https://hermes.example.com")
     if not key.isascii() or not key.isprintable():
         fail("--key is not an API key; expected hk_…")
     return open_remote_hermes(url.rstrip("/"), key, name)

@@ -16,6 +16,7 @@ import aiohttp
 
 from hermes.app.home import home_of
 from hermes.app.tables import open_tables
+from hermes.app.web_port import CHAT_KEY_FILE, EVERY_ADDRESS, local_url
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
 from hermes.ports.errors import PortError
@@ -28,8 +29,6 @@ ANSWER_TIMEOUT_S = 600.0
 POLL_S = 1.0
 PROBE_TIMEOUT_S = 2.0
 KEY_TAKEN, KEY_REFUSED = 200, 401
-CHAT_KEY_FILE = "chat.key"
-"""In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
 
 
 class ChatError(Exception):
@@ -137,13 +136,11 @@ async def open_running_hermes(settings: Settings, name: str) -> AsyncIterator[Re
     """Open a client for the Hermes that `hermes up` or `hermes serve` runs with these settings; None if none answers.
 
     The first time it makes an API key of its own, which only the owner of the home can read."""
-    web = settings.web
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(web.host, web.host)  # noqa: S104  # these mean every address of this machine
-    url = f"http://[{host}]:{web.port}" if ":" in host else f"http://{host}:{web.port}"
+    web, url = settings.web, local_url(settings.web)
     file = home_of(settings) / CHAT_KEY_FILE
     async with AsyncExitStack() as stack:
         client, status = None, None
-        if await is_listening(host, web.port):
+        if await is_listening(EVERY_ADDRESS.get(web.host, web.host), web.port):
             status = KEY_REFUSED
             if key := read_chat_key(file):
                 client = await stack.enter_async_context(open_remote_hermes(url, key, name))

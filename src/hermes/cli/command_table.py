@@ -67,8 +67,17 @@ COMMAND_MODULES = (
             "up": "Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.",
             "serve": "Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`.",
             "worker": "Answer messages. Run as many workers as you like, on any number of machines.",
-            "doctor": "Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done.",
         },
+    ),
+    CommandModule(
+        "hermes.cli.setup",
+        "serve",
+        {"setup": "Make hermes.toml: asks for a model, a channel, the port and the public address, and tests each answer at once."},
+    ),
+    CommandModule(
+        "hermes.cli.doctor",
+        "serve",
+        {"doctor": "Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."},
     ),
     CommandModule(
         "hermes.cli.migrate",

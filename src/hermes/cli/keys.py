@@ -13,6 +13,7 @@ from rich.text import Text
 from hermes.app.catalogue import tiers_of
 from hermes.app.home import new_master_key
 from hermes.app.tables import Tables
+from hermes.app.web_port import example_url
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table
@@ -64,18 +65,19 @@ def create(
         if one not in KEY_SCOPES:
             fail(f"there is no scope {one!r}; expected {', '.join(KEY_SCOPES)}")
 
-    async def make(tables: Tables, tx: Transaction) -> tuple[ApiKey, str]:
+    async def make(tables: Tables, tx: Transaction) -> tuple[ApiKey, str, str]:
         if tier is not None:
             require_known(tier, tiers_of(tables.settings), "tier")
         limits = {"scopes": scope or None, "channels": channel or None}
-        return await tables.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
+        made, text = await tables.api_keys.create(tx, name, account, tier=tier, trains=trains, **limits)
+        return made, text, example_url(tables.settings.web)
 
-    key, secret = run(read_tables(config, make))
+    key, secret, url = run(read_tables(config, make))
     if is_json:
         print_json({**_key_json(key), "secret": secret})
         return
     typer.echo(secret)
-    typer.secho(f"Save this key: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
+    typer.secho(f"Save this key: it is not shown again. Try it:\n\n{_example(url, secret)}", fg="bright_black", err=True)
 
 
 @keys.command("list")
@@ -166,11 +168,9 @@ def _key_json(key: ApiKey) -> dict[str, Any]:
     return {**about, "scopes": key.scopes, "channels": key.channels, **times}
 
 
-def _example(secret: str) -> str:
+def _example(url: str, secret: str) -> str:
     body = json.dumps({"text": "Hello"})
-    return (
-        f"""curl -s http://127.0.0.1:8080/v1/messages -H 'Authorization: Bearer {secret}' -H 'Content-Type: application/json' -d '{body}'"""
-    )
+    return f"""curl -s {url}/v1/messages -H 'Authorization: Bearer {secret}' -H 'Content-Type: application/json' -d '{body}'"""
 
 
 def _iso(when: datetime | None) -> str | None:

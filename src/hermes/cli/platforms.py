@@ -12,12 +12,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hermes.app.root import Hermes
+from hermes.app.tables import Tables
+from hermes.app.web_port import local_url
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.cli.commands import app
 from hermes.cli.options import Config
 from hermes.cli.output import fail
-from hermes.cli.runtime import run, run_until_signal, with_hermes
+from hermes.cli.runtime import run, run_until_signal, settings_from, with_tables
 from hermes.ports.channels import ChannelAccount
 from hermes.turn import Platform
 
@@ -32,7 +33,12 @@ def fake(
     host: Annotated[
         str, typer.Option(help="The address to listen on. Every program that can reach it can read and change everything.")
     ] = "127.0.0.1",
-    hermes: Annotated[str, typer.Option(metavar="URL", help="The address of the Hermes that gets the webhooks.")] = "http://127.0.0.1:8080",
+    hermes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="The address of the Hermes that gets the webhooks.", show_default="this machine, web.port of the settings"
+        ),
+    ] = None,
     account: Annotated[str, typer.Option(help="The name of the account in Hermes.")] = "fake",
     seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and random failures.")] = 0,
     speed: Annotated[float, typer.Option(min=0.001, help="How many seconds of the platforms' time pass in one real second.")] = 1.0,
@@ -48,15 +54,16 @@ def fake(
 
         hermes up                      # in one terminal
         hermes platforms fake --join   # in another; then open the page that it shows"""
+    address = hermes if hermes is not None else local_url(settings_from(config).web)
 
     async def serve() -> None:
         try:
             async with open_platforms(seed=seed, speed=speed, host=host, port=port) as opened:
-                opened.connect(hermes, account)
+                opened.connect(address, account)
                 for platform in (opened.telegram, opened.whatsapp, opened.whatsapp_cloud, opened.instagram, opened.instagram_page):
                     platform.person("Ada")
                 if joins:
-                    await with_hermes(config, lambda open_: add_accounts(open_, accounts_of(opened, account)))
+                    await with_tables(config, lambda tables: add_accounts(tables, accounts_of(opened, account)))
                 print_json(opened) if is_json else print_accounts(opened, joins=joins)
                 await asyncio.Event().wait()
         except OSError as error:
@@ -66,10 +73,10 @@ def fake(
     run(run_until_signal(serve()))
 
 
-async def add_accounts(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
-    async with hermes.database.begin() as tx:
+async def add_accounts(tables: Tables, accounts: Sequence[ChannelAccount]) -> None:
+    async with tables.database.begin() as tx:
         for account in accounts:
-            await hermes.adapters.channel_accounts.put(tx, account)
+            await tables.channel_accounts.put(tx, account)
 
 
 def accounts_of(opened: FakePlatforms, account: str) -> list[ChannelAccount]:

@@ -1,5 +1,4 @@
-"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to check it. `supervisor.py` is what `up`
-does with its processes."""
+"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts. supervisor.py is what `up` does."""
 
 from __future__ import annotations
 
@@ -13,10 +12,8 @@ from typing import Annotated
 
 import structlog
 import typer
-from rich.markup import escape
 
 from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_notice
-from hermes.app.doctor import Health, examine
 from hermes.app.home import home_of
 from hermes.app.processes import TakeNews
 from hermes.app.root import Hermes, OpenTracer, open_hermes
@@ -24,7 +21,7 @@ from hermes.app.router import OpenTools
 from hermes.app.watching import watch_over
 from hermes.cli.commands import app
 from hermes.cli.options import Config
-from hermes.cli.output import CANNOT_RUN, complain, fail, output_console, print_json
+from hermes.cli.output import complain, fail
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
 from hermes.cli.supervisor import GRACE_S, supervise
 from hermes.config import Settings
@@ -56,14 +53,13 @@ MetricsHost = Annotated[str | None, typer.Option("--metrics-host", help="The add
 WORKER_NICENESS = 5
 """The niceness of a worker: on a shared machine the web process goes first. Accepting a message is urgent; its answer can wait a moment."""
 
-MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
-
 
 @app.command()
 def up(*, config: Config = None) -> None:
     """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.
 
-    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at http://127.0.0.1:8080/."""
+    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at `web.port` of the settings (8080
+    if they name none). `hermes setup` makes the settings."""
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
@@ -121,26 +117,6 @@ def worker(
     metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
     opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
     run(run_until_signal(_work(opening, metrics_listener)))
-
-
-@app.command()
-def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
-    """Check every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."""
-    settings = settings_from(config)
-
-    async def collect() -> bool:
-        console, findings = output_console(), []
-        async for finding in examine(settings):
-            findings.append(finding)
-            if not is_json:
-                advice = f"\n    [dim]{escape(finding.advice)}[/]" if finding.advice else ""
-                console.print(f" {MARKS[finding.health]} [bold]{finding.part:<11}[/] {escape(finding.says)}{advice}", highlight=False)
-        if is_json:
-            print_json([{"part": f.part, "health": f.health, "says": f.says, "advice": f.advice} for f in findings])
-        return all(finding.health is not Health.BAD for finding in findings)
-
-    if not run(collect()):
-        raise typer.Exit(CANNOT_RUN)
 
 
 def require_model(settings: Settings) -> None:

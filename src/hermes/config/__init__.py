@@ -8,7 +8,7 @@ operations.py declares those of a running service, models.py those of backends, 
 
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
-from hermes.config.load import SettingsError, load, platform_home
+from hermes.config.load import FOREIGN_VARIABLES, SettingsError, load, platform_home
 from hermes.config.models import (
     SERVERS,
     AlertKindSetting,
@@ -45,9 +45,11 @@ from hermes.config.settings import (
     ToolSettings,
     WebSettings,
 )
+from hermes.config.settings_file import EditableSettings, find_settings_file, has_comments
 from hermes.config.values import NamedTables, Secret
 
 __all__ = [
+    "FOREIGN_VARIABLES",
     "SERVERS",
     "AlertKindSetting",
     "AlertLevelSetting",
@@ -59,6 +61,7 @@ __all__ = [
     "CreditSettings",
     "DatabaseSettings",
     "DeliverySettings",
+    "EditableSettings",
     "Environment",
     "HistorySettings",
     "ImageSettings",
@@ -89,6 +92,8 @@ __all__ = [
     "WebSettings",
     "WorkSettings",
     "describe",
+    "find_settings_file",
+    "has_comments",
     "kind_of_backend",
     "kind_of_destination",
     "load",

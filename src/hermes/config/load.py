@@ -6,6 +6,7 @@ fault is known with its place."""
 
 from __future__ import annotations
 
+import copy
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -60,7 +61,11 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
     in the data folder. Only the first two must exist. A relative path counts from the folder of the file that it stands in, in a variable
     from `cwd`. A variable that is empty counts as not set. Raises SettingsError with all faults, not just the first."""
     here = cwd or Path.cwd()
-    written = read_file(environ, file, here)
+    return combine_settings(environ, read_file(environ, file, here), here)
+
+
+def combine_settings(environ: Mapping[str, str], written: SettingsFile, here: Path) -> Settings:
+    """Return the settings from a file that was read, which is changed, and the variables. Raises SettingsError."""
     variables = read_variables(environ, here, written)
     if faults := written.faults + variables.faults:
         raise SettingsError(*faults)
@@ -90,6 +95,14 @@ class SettingsFile:
     folder: Path = field(default_factory=Path)
     table: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    path: Path | None = None
+    """None if there is no file."""
+
+    @classmethod
+    def checked(cls, path: Path, table: Mapping[str, Any]) -> SettingsFile:
+        """Return a copy of a table as if this file held it, with its faults."""
+        own = copy.deepcopy(dict(table))
+        return cls(path.parent, own, [f"{path.name}: {fault}" for fault in check_table(own, path.parent)], path)
 
     def find(self, path: tuple[str, ...]) -> Any:
         """Return the value at this place, None if there is none."""
@@ -118,7 +131,7 @@ def read_file(environ: Mapping[str, str], named: Path | None, here: Path) -> Set
         except (ValueError, RecursionError) as error:  # also for bytes that are no text, and for numbers and lists beyond Python's limits
             return SettingsFile(faults=[f"{title}: not valid TOML: {error}"])
         else:
-            return SettingsFile(path.parent, table, [f"{title}: {fault}" for fault in check_table(table, path.parent)])
+            return SettingsFile(path.parent, table, [f"{title}: {fault}" for fault in check_table(table, path.parent)], path)
     return SettingsFile()
 
 

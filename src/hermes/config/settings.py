@@ -47,6 +47,10 @@ class WebSettings:
     port: Port = 8080
     """The port to listen on; 0 takes a free one."""
 
+    public_url: Address | None = None
+    """The address at which the platforms and the users reach this Hermes, such as `https://hermes.example.com`: what stands in front of it
+    may have another name and port. `hermes channels add` gives it to the platforms, and printed examples show it."""
+
     chat: Flag | None = None
     """Whether the web chat page is served at `/`. Left out: in development yes, in production no, because every visitor of the page is a
     new user with credits of their own."""

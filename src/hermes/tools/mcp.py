@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -111,6 +112,15 @@ class McpConnection:
             # Jitter: when a machine comes back, its servers are not all called at the same moment.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             wait_s = min(wait_s * 2, self.timeouts.max_retry_s)
+
+    async def list_once(self) -> tuple[Tool, ...]:
+        """Connect, list the tools, and disconnect. Raises whatever the server and the SDK do."""
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self.timeouts.connect_s):
+                client = Client(await self._transport(stack), read_timeout_seconds=self.timeouts.call_s)
+                await stack.enter_async_context(client)
+                await self._list(client)
+            return self._served
 
     async def _stay_connected(self) -> None:
         """Connect, list the tools, and check the connection until it fails."""
@@ -234,6 +244,25 @@ async def open_servers(servers: Sequence[McpServer], *, timeouts: McpTimeouts | 
         finally:
             # The SDK closes a program's input, then terminates it, then kills it, and waits after each step.
             await end_tasks(*tasks, cleanup_s=CLEANUP_S, max_s=2 * CLEANUP_S)
+
+
+class ServerAway(Exception):
+    """An MCP server cannot be reached, or does not list its tools. Says why, in one line."""
+
+
+async def list_server_tools(server: McpServer, timeouts: McpTimeouts) -> Sequence[Tool]:
+    """Connect to a server once, and return its tools as a model gets them. Raises ServerAway."""
+    if server.command and shutil.which(server.command[0]) is None:
+        raise ServerAway(f"there is no program {server.command[0]}")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
+        connection = McpConnection(server, timeouts, nowhere)
+        try:
+            return await connection.list_once()
+        except TimeoutError:
+            raise ServerAway(f"no list of tools within {timeouts.connect_s:g} s") from None
+        except Exception as error:  # noqa: BLE001  # a server may fail in any way, and the SDK raises groups
+            stop_if_cancelled()
+            raise ServerAway(first_cause(error)) from None
 
 
 async def list_all_tools(client: Client) -> list[ServedTool]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from hermes import __version__
 from hermes.app.canary import canary_of
 from hermes.app.channels import AccountChannels
 from hermes.app.root import Hermes
+from hermes.app.web_port import PROCESS_HEADER
 from hermes.config import ApiSettings, CompletionsSettings, Environment, WebSettings
 from hermes.gateway.completions import ChatCompletions
 from hermes.ops.metrics import AsgiApp, Metrics, RequestCounter
@@ -68,6 +69,8 @@ class WebServices:
     api_settings: ApiSettings
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
+    process_id: str = ""
+    """The id of this process, in a header of `/health`: `hermes doctor` knows by it whether this is its own Hermes."""
     needed: frozenset[str] = frozenset({"postgres"})
     """The parts without which Hermes can accept no message. Without the others it answers later or more slowly."""
     has_chat: bool = True
@@ -154,7 +157,8 @@ def health_routes(services: WebServices) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health", summary="Whether the process runs")
-    async def health() -> dict[str, str]:
+    async def health(response: Response) -> dict[str, str]:
+        response.headers[PROCESS_HEADER] = services.process_id
         return {"status": "ok"}
 
     @routes.get("/ready", summary="Whether Hermes can accept messages, part by part", responses={503: {"description": "It cannot."}})
@@ -267,6 +271,7 @@ def web_services_from(hermes: Hermes) -> WebServices:
             "workers": lambda: check_workers(hermes),
             "queue": lambda: check_queue(hermes),
         },
+        process_id=str(hermes.process_id),
         settings=hermes.settings.web,
         completions_settings=hermes.settings.completions,
         api_settings=hermes.settings.api,

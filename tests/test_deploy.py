@@ -40,6 +40,20 @@ def test_neither_lock_names_an_index() -> None:
     assert "://" not in (DEPLOY / "requirements.lock").read_text(encoding="utf-8")
 
 
+def test_the_image_is_built_from_all_that_the_package_needs() -> None:
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+        for name in line.split()
+    }
+    tried = set(re.findall(r"\S+", re.findall(r"^cp -r (.*) \S+$", (DEPLOY / "check").read_text(), re.MULTILINE)[0]))
+    let_in = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert copied <= let_in
+    links = {path.resolve().relative_to(ROOT).parts[0] for path in (ROOT / "src").rglob("*") if path.is_symlink()}
+    assert links
+    assert links <= copied & tried, "what files of the package point to"
+
+
 def test_the_services_of_compose_are_closed_and_pinned(compose: dict[str, Any]) -> None:
     services = compose["services"]
     assert set(services) == set(SERVICES)

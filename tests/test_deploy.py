@@ -11,6 +11,7 @@ import yaml
 
 from hermes.cli import build_app
 from hermes.config.declarations import known_settings
+from hermes.config.load import load
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -37,6 +38,20 @@ def test_the_image_has_the_versions_that_the_tests_ran_with_and_no_tools_of_deve
 
 def test_neither_lock_names_an_index() -> None:
     assert "://" not in (DEPLOY / "requirements.lock").read_text(encoding="utf-8")
+
+
+def test_the_image_is_built_from_all_that_the_package_needs() -> None:
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+        for name in line.split()
+    }
+    tried = set(re.findall(r"\S+", re.findall(r"^cp -r (.*) \S+$", (DEPLOY / "check").read_text(), re.MULTILINE)[0]))
+    let_in = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert copied <= let_in
+    links = {path.resolve().relative_to(ROOT).parts[0] for path in (ROOT / "src").rglob("*") if path.is_symlink()}
+    assert links
+    assert links <= copied & tried, "what files of the package point to"
 
 
 def test_the_services_of_compose_are_closed_and_pinned(compose: dict[str, Any]) -> None:
@@ -67,11 +82,23 @@ def test_every_command_and_option_of_the_deployment_exists(compose: dict[str, An
 
 def test_every_variable_of_the_deployment_is_a_setting(compose: dict[str, Any]) -> None:
     texts = [(DEPLOY / name).read_text(encoding="utf-8") for name in ("hermes.env.example", "Dockerfile")] + units(r"^Environment=(.*)$")
-    named = {name for text in texts for name in re.findall(r"\bHERMES_[A-Z_]+\b(?==)", text)} - {"HERMES_DOMAIN"}
+    named = {name for text in texts for name in re.findall(r"\bHERMES_[A-Z_]+\b(?==)", text)}
     settings = {setting.variable for setting in known_settings()} | {"HERMES_HOME"}
     assert {name for name in named if not name.startswith("HERMES_BACKENDS_")} <= settings
     assert len(named) >= 8
-    assert compose["services"]["caddy"]["environment"]["HERMES_DOMAIN"].startswith("${HERMES_DOMAIN")
+    assert compose["services"]["caddy"]["environment"]["DOMAIN"].startswith("${DOMAIN")
+
+
+def test_hermes_starts_with_the_variables_of_the_example(compose: dict[str, Any], tmp_path: Path) -> None:
+    """Every process gets the whole file: an unknown variable that begins with HERMES_ would stop each of them."""
+    text = (DEPLOY / "hermes.env.example").read_text(encoding="utf-8")
+    environ = dict(re.findall(r"^#?([A-Z][A-Z_]+)=(.*)$", text, re.MULTILINE))
+    for service in compose["services"].values():
+        asked = re.findall(r"\$\{([A-Z_]+)", str(service.get("environment", "")))
+        assert environ.keys() >= set(asked), "what compose asks for is in the example"
+    settings = load(environ, cwd=tmp_path)
+    assert settings.redis_url is not None
+    assert settings.redis_url.reveal() == "redis://valkey:6379/0"
 
 
 def units(pattern: str) -> list[str]:

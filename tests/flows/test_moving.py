@@ -115,6 +115,17 @@ async def test_everything_moves_and_the_old_home_says_where_it_went(house: House
     embedded.start(house.home).release()
 
 
+async def test_a_restore_to_a_server_asks_the_embedded_database_for_what_the_ledger_does_not_have_yet(
+    house: House, empty_database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    made = await make_backup(house.settings, tmp_path / "now.backup")
+    with embedded.run_servers(house.home) as stores:
+        erased = await rows(stores.database_url, "insert into erasures (user_id) select id from users returning user_id")
+    restored = await restore_backup(house.settings, made.file, RestoreOptions(target_url=empty_database_url, redis_url=redis_url))
+    assert ([(erasure.user_id,) for erasure in restored.erased], restored.warnings) == (erased, [])
+    assert await rows(empty_database_url, "select state from users") == [("deleted",)]
+
+
 async def test_a_move_that_was_killed_is_repeated_and_one_that_was_complete_is_only_compared(
     house: House, empty_database_url: str, redis_url: str, tmp_path: Path
 ) -> None:

@@ -152,6 +152,8 @@ async def open_target(
     if options.target_url is not None:
         if settings.database_url is not None and settings.database_url.reveal() != options.target_url:
             await add_live_erasures(settings.database_url.reveal(), erasures, restored)
+        elif settings.database_url is None and embedded.data_major(home) is not None:
+            await add_embedded_erasures(settings, erasures, restored)
         yield options.target_url, options.redis_url or (settings.redis_url.reveal() if settings.redis_url else None)
         return
     async with open_stores(settings, home) as addresses:
@@ -165,6 +167,15 @@ async def add_live_erasures(url: str, erasures: list[Erasure], restored: Restore
             erasures += await list_erasures(connection)
     except (StoreUnavailable, psycopg.Error) as error:
         restored.warnings.append(f"the database of the settings cannot be asked for erasures ({error}); those in the ledger are repeated")
+
+
+async def add_embedded_erasures(settings: Settings, erasures: list[Erasure], restored: Restored) -> None:
+    """Add the erasures of the embedded database, if it can be started."""
+    try:
+        async with open_stores(settings, home_of(settings)) as addresses:
+            await add_live_erasures(addresses.database_url, erasures, restored)
+    except StartRefused as error:
+        restored.warnings.append(f"the embedded database cannot be asked for erasures ({error}); those in the ledger are repeated")
 
 
 @contextmanager

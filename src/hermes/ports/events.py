@@ -187,7 +187,7 @@ class OperationsEvents(Protocol):
     async def read(self, tx: Transaction, after: EventCursor, *, limit: int) -> EventPage:
         """Return the events after a cursor, oldest first, that no open transaction can precede any more.
 
-        If the rows were copied into another database, whose transactions have smaller numbers, an old cursor goes on by its number."""
+        If the rows were copied into another database, whose transactions have other numbers, an old cursor goes on by its number."""
         ...
 
     async def read_turn(

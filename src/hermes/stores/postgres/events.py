@@ -14,11 +14,12 @@ from hermes.ports.sessions import EFFECT_NAMES
 from hermes.ports.users import DEFAULT_AGENT
 from hermes.stores.postgres.database import fetch_rows
 from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.table_copy import OLDEST_XID
 
 SQL = load_queries("events")
 
-MOVED_XID = 3
-"""What `forget_event_xids()` of the migration writes into rows that came from another database: below every transaction of this one."""
+MOVED_XID = int(OLDEST_XID)
+"""The transaction of all rows that came from another database: below every transaction of this one."""
 
 
 class PostgresOperationsEvents:
@@ -45,14 +46,17 @@ class PostgresOperationsEvents:
 
 
 class Horizon(NamedTuple):
-    """Which transactions of this database have surely ended, and which number the next one gets."""
+    """Which transactions of this database have surely ended, which number the next one gets, and which one copied it from another."""
 
     settled: int
     next: int
+    copied: int
 
     def known(self, cursor: EventCursor) -> EventCursor:
-        """Return the cursor as this database knows it. One that lies in its future is of another database, from which the rows came."""
-        return cursor if cursor.xid <= self.next else EventCursor(MOVED_XID, cursor.number)
+        """Return the cursor as this database knows it. One that lies before its beginning or in its future is of the database from which
+        the rows came, and goes on by its number."""
+        is_foreign = MOVED_XID < cursor.xid < self.copied or cursor.xid > self.next
+        return EventCursor(MOVED_XID, cursor.number) if is_foreign else cursor
 
 
 async def read_horizon(tx: Transaction) -> Horizon:

@@ -127,12 +127,6 @@ end
 $$;
 create trigger chore_holders_are_told after insert or update of holder on chores
     for each row when (new.holder is not null) execute function tell_chore_holder();
--- For rows that were copied from another database, whose transactions have other numbers: they come before all that happens here.
-create function forget_event_xids() returns void language sql as $$
-    update run_events set xid = '3' where xid is not null;
-    update fleet_events set xid = '3' where xid is not null;
-    update process_events set xid = '3';
-$$;
 
 -- --- alerts: one open row for each event and subject, however many processes raise it
 
@@ -201,5 +195,6 @@ create table database_copies (
     digest    text not null,                         -- over the content of all tables
     taken_at  timestamptz not null,                  -- the moment that the copy shows
     copied_at timestamptz not null default clock_timestamp(),
+    xid       xid8 not null default pg_current_xact_id(),  -- events of earlier transactions came with the copy; a reader's older cursor too
     facts     jsonb not null default '{}'
 );

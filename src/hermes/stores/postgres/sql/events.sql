@@ -2,7 +2,9 @@
 
 -- name: horizon
 -- Every transaction before `settled` has ended, so a later statement sees all that they wrote. `next` is given to no transaction yet.
-select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as settled, pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next
+-- Transactions before `copied` are of the database that this one was copied from.
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as settled, pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next,
+    coalesce((select max(xid) from database_copies)::text::bigint, 0) as copied
 
 -- name: read
 with turned as (

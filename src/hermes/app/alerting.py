@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import psycopg
-
-from hermes.app.home import running_database
 from hermes.channels.alert_destinations import DiscordDestination, SlackDestination, TelegramDestination, WebhookDestination
 from hermes.channels.telegram.api import BotApi
 from hermes.config import AlertKindSetting, AlertLevelSetting, AlertSettings, Secret, Settings, kind_of_destination, nearest
@@ -20,15 +17,13 @@ from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ops.watcher import Watcher, WatchLimits
 from hermes.ports.alerts import AlertDestination, AlertLevel, AlertRecords, AlertRoute
-from hermes.ports.errors import StartRefused, StoreUnavailable
+from hermes.ports.errors import StartRefused
 from hermes.ports.runtime import Transactions
-from hermes.router.chores import Chore, ChoreRun
+from hermes.router.chores import ChoreAction, ChoreRun
 from hermes.stores.postgres.alerts import PostgresAlerts
-from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.watch import PostgresWatch
 from hermes.tasks import end_tasks
 
-WATCH_CHORE, WATCH_EVERY_S = "watch", 60.0
 DAY_S = 86_400.0
 FLUSH_S = 2.0
 """How long a process that ends may take to write its last alerts."""
@@ -62,8 +57,8 @@ def alerting_from(settings: Settings, transactions: Transactions, metrics: Metri
     return Alerting(alerts, records, sender, writer)
 
 
-def watch_chore(settings: Settings, alerting: Alerting) -> Chore:
-    """Return the chore that looks at the queues, the failures and the spend of all processes."""
+def watch_action(settings: Settings, alerting: Alerting) -> ChoreAction:
+    """Return what the chore `watch` does: it looks at the queues, the failures and the spend of all processes."""
     watch = settings.watch
     limits = WatchLimits(
         window_s=watch.window_s,
@@ -79,7 +74,7 @@ def watch_chore(settings: Settings, alerting: Alerting) -> Chore:
     def look(run: ChoreRun) -> Awaitable[None]:
         return Watcher(run.transactions, PostgresWatch(), alerting.records, alerting.alerts, limits).look(run.now)
 
-    return Chore(name=WATCH_CHORE, every_s=WATCH_EVERY_S, do=look)
+    return look
 
 
 def destinations_from(settings: Settings, client: HttpClient) -> list[RoutedDestination]:
@@ -125,14 +120,10 @@ def revealed_text(secret: Secret | None) -> str:
 
 
 @asynccontextmanager
-async def open_alert_records(settings: Settings) -> AsyncIterator[tuple[Transactions, AlertRecords]]:
-    """Open the rows of alerts of a Hermes that runs, for a command: starts no store and changes no schema. Raises StoreUnavailable."""
-    url = running_database(settings)
-    if url is None:
-        raise StoreUnavailable("the database does not run; start Hermes first: hermes up")
-    connect_s = settings.database.connect_timeout_s
+async def open_destinations(settings: Settings) -> AsyncIterator[list[RoutedDestination]]:
+    """Open the destinations of the settings with a client of their own, for a command. Raises StartRefused."""
+    client = HttpClient()
     try:
-        async with open_database(url, pool_min=1, pool_max=1, connect_timeout_s=connect_s) as database:
-            yield database, PostgresAlerts()
-    except psycopg.errors.UndefinedTable:
-        raise StoreUnavailable("the database is of an older version; start Hermes, which brings it up to date") from None
+        yield destinations_from(settings, client)
+    finally:
+        await client.aclose()

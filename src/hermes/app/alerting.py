@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from hermes.channels.alert_destinations import DiscordDestination, SlackDestination, TelegramDestination, WebhookDestination
@@ -26,7 +26,7 @@ from hermes.tasks import end_tasks
 
 DAY_S = 86_400.0
 FLUSH_S = 2.0
-"""How long a process that ends may take to write its last alerts."""
+"""How long a process that ends may take to write its last alerts, and as long again to send them itself if the database is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class Alerting:
             yield
         finally:
             await end_tasks(writing)
-            await self.writer.write(timeout_s=FLUSH_S)
+            with suppress(TimeoutError):  # of a destination that hangs while the database is away: the alerts are in the log
+                async with asyncio.timeout(2 * FLUSH_S):
+                    await self.writer.write(timeout_s=FLUSH_S)
 
 
 def alerting_from(settings: Settings, transactions: Transactions, metrics: Metrics, client: HttpClient) -> Alerting:

@@ -177,6 +177,33 @@ async def test_an_alert_ends_and_the_next_time_is_a_new_one(book: Book) -> None:
     assert len(await book.all()) == 2
 
 
+async def test_an_alert_that_comes_and_goes_is_told_once_in_a_window(book: Book) -> None:
+    over = AlertReport(event="breaker_opened", subject="telegram:bali", times=0, is_over=True)
+    sent = []
+    for _ in range(3):
+        await book.report(BREAKER)
+        sent += await book.send()
+        await book.report(over)
+        await book.passes(60)
+    assert sent == [("breaker_opened", "raised")]
+    await book.report(AlertReport(event="breaker_opened", subject="telegram:other"))
+    assert await book.send() == [("breaker_opened", "raised")], "another subject is another alert"
+    await book.passes(WINDOW_S)
+    assert await book.send() == [], "what happened within the window stays untold"
+    await book.report(BREAKER)
+    assert await book.send() == [("breaker_opened", "raised")]
+
+
+async def test_an_alert_that_an_operator_ended_is_told_when_it_comes_again(book: Book) -> None:
+    await book.report(BREAKER)
+    await book.send()
+    [row] = await book.all()
+    async with book.begin() as tx:
+        await book.records.end(tx, row.id, "ada")
+    await book.report(BREAKER)
+    assert await book.send() == [("breaker_opened", "raised")]
+
+
 async def test_an_alert_that_happened_and_ended_before_any_claim_is_sent_all_the_same(book: Book) -> None:
     await book.report(AlertReport(event="breaker_opened", subject="telegram:bali", is_over=True))
     telling = AlertRoute(destination="slack", tells_end=True)

@@ -98,7 +98,7 @@ async def test_the_probe_decides(process: Callable[[], Breakers], clock: Clock) 
 async def test_a_line_is_stopped_once(process: Callable[[], Breakers], clock: Clock) -> None:
     here, there = process(), process()
     assert await here.stop(BOT) == BreakerChange(BreakerTransition.OPENED, failures=0, wait_s=300.0)
-    assert await there.stop(BOT) is None
+    assert await there.stop(BOT) == BreakerChange(BreakerTransition.STAYED_OPEN, failures=0, wait_s=300.0)
     assert await there.admit(BOT) == Admission(wait_s=300.0)
     clock.passed_s = 300.0
     assert (await there.admit(BOT)).is_probe

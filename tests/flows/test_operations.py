@@ -226,7 +226,7 @@ async def test_the_command_line_follows_the_stream(service: Service) -> None:
     heard, key = asyncio.Queue[str](), await service.key(scopes=["ops"])
 
     async def listen(cursor: EventCursor | None) -> None:
-        async for event in follow(service.hermes, cursor):
+        async for event in follow(service.hermes.database, service.hermes.adapters.stream_events, cursor):
             heard.put_nowait(str(event.cursor))
 
     first = await say(service, "one")

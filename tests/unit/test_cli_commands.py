@@ -94,6 +94,17 @@ print(sorted(loaded & sys.modules.keys()))
     assert hermes_python(program) == "[]\n"
 
 
+@pytest.mark.parametrize("module", ["alerts", "channels", "chores", "costs", "dead_letters", "events", "fleet", "keys", "users"])
+def test_a_command_that_reads_rows_loads_no_whole_hermes(module: str) -> None:
+    program = f"""
+import sys
+import hermes.cli.{module}
+heavy = {{"hermes.app.root", "hermes.app.adapters", "hermes.app.gateway", "aiohttp", "redis", "prometheus_client", "numpy"}}
+print(sorted(heavy & sys.modules.keys()))
+"""
+    assert hermes_python(program) == "[]\n"
+
+
 def without_packages(*packages: str, words: str) -> str:
     lacking = "".join(f"sys.modules[{package!r}] = None; " for package in packages)
     return hermes_python(

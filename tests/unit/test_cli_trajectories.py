@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph
 from hermes.cli import build_app
-from hermes.cli.stored_sessions import parse_moment
+from hermes.cli.moments import parse_moment
 from hermes.trajectories.formats import FORMATS
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-import psycopg
-
-from hermes.app.home import running_database
 from hermes.channels.alert_destinations import DiscordDestination, SlackDestination, TelegramDestination, WebhookDestination
 from hermes.channels.telegram.api import BotApi
 from hermes.config import AlertKindSetting, AlertLevelSetting, AlertSettings, Secret, Settings, kind_of_destination, nearest
@@ -20,18 +17,16 @@ from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ops.watcher import Watcher, WatchLimits
 from hermes.ports.alerts import AlertDestination, AlertLevel, AlertRecords, AlertRoute
-from hermes.ports.errors import StartRefused, StoreUnavailable
+from hermes.ports.errors import StartRefused
 from hermes.ports.runtime import Transactions
-from hermes.router.chores import Chore, ChoreRun
+from hermes.router.chores import ChoreAction, ChoreRun
 from hermes.stores.postgres.alerts import PostgresAlerts
-from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.watch import PostgresWatch
 from hermes.tasks import end_tasks
 
-WATCH_CHORE, WATCH_EVERY_S = "watch", 60.0
 DAY_S = 86_400.0
 FLUSH_S = 2.0
-"""How long a process that ends may take to write its last alerts."""
+"""How long a process that ends may take to write its last alerts, and as long again to send them itself if the database is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,9 @@ class Alerting:
             yield
         finally:
             await end_tasks(writing)
-            await self.writer.write(timeout_s=FLUSH_S)
+            with suppress(TimeoutError):  # of a destination that hangs while the database is away: the alerts are in the log
+                async with asyncio.timeout(2 * FLUSH_S):
+                    await self.writer.write(timeout_s=FLUSH_S)
 
 
 def alerting_from(settings: Settings, transactions: Transactions, metrics: Metrics, client: HttpClient) -> Alerting:
@@ -62,8 +59,8 @@ def alerting_from(settings: Settings, transactions: Transactions, metrics: Metri
     return Alerting(alerts, records, sender, writer)
 
 
-def watch_chore(settings: Settings, alerting: Alerting) -> Chore:
-    """Return the chore that looks at the queues, the failures and the spend of all processes."""
+def watch_action(settings: Settings, alerting: Alerting) -> ChoreAction:
+    """Return what the chore `watch` does: it looks at the queues, the failures and the spend of all processes."""
     watch = settings.watch
     limits = WatchLimits(
         window_s=watch.window_s,
@@ -79,7 +76,7 @@ def watch_chore(settings: Settings, alerting: Alerting) -> Chore:
     def look(run: ChoreRun) -> Awaitable[None]:
         return Watcher(run.transactions, PostgresWatch(), alerting.records, alerting.alerts, limits).look(run.now)
 
-    return Chore(name=WATCH_CHORE, every_s=WATCH_EVERY_S, do=look)
+    return look
 
 
 def destinations_from(settings: Settings, client: HttpClient) -> list[RoutedDestination]:
@@ -125,14 +122,10 @@ def revealed_text(secret: Secret | None) -> str:
 
 
 @asynccontextmanager
-async def open_alert_records(settings: Settings) -> AsyncIterator[tuple[Transactions, AlertRecords]]:
-    """Open the rows of alerts of a Hermes that runs, for a command: starts no store and changes no schema. Raises StoreUnavailable."""
-    url = running_database(settings)
-    if url is None:
-        raise StoreUnavailable("the database does not run; start Hermes first: hermes up")
-    connect_s = settings.database.connect_timeout_s
+async def open_destinations(settings: Settings) -> AsyncIterator[list[RoutedDestination]]:
+    """Open the destinations of the settings with a client of their own, for a command. Raises StartRefused."""
+    client = HttpClient()
     try:
-        async with open_database(url, pool_min=1, pool_max=1, connect_timeout_s=connect_s) as database:
-            yield database, PostgresAlerts()
-    except psycopg.errors.UndefinedTable:
-        raise StoreUnavailable("the database is of an older version; start Hermes, which brings it up to date") from None
+        yield destinations_from(settings, client)
+    finally:
+        await client.aclose()

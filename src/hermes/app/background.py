@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hermes.app.adapters import Adapters
-from hermes.app.alerting import watch_chore
+from hermes.app.alerting import watch_action
 from hermes.app.gateway import ModelServices, SystemClock
 from hermes.app.packs import OpenPacks
 from hermes.app.router import UserMemory, can_read
@@ -13,7 +13,7 @@ from hermes.config import Settings
 from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.memories import DreamDepth
 from hermes.ports.runtime import JobQueue
-from hermes.router.chores import DAY_S, Chore, default_chores
+from hermes.router.chores import WATCH_CHORE, Chore, scheduled_chores
 from hermes.router.journal_retention import JournalRetention
 from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
@@ -87,27 +87,24 @@ def background_jobs_from(
     )
     dream_job = DreamJob(dreamer=dreamer, people=adapters.people, memory_model=memory_model)
     retention = JournalRetention(transactions, adapters.journal, settings.journal.keep_days)
-    chores = (*chores_from(adapters, proactive, dream_job, retention), watch_chore(settings, adapters.alerting))
+    chores = chores_from(settings, adapters, proactive, dream_job, retention)
     return BackgroundJobs(learn_job, proactive, chores, dream_job)
 
 
-def chores_from(adapters: Adapters, proactive: ProactiveMessenger, dream_job: DreamJob, retention: JournalRetention) -> tuple[Chore, ...]:
+def chores_from(
+    settings: Settings, adapters: Adapters, proactive: ProactiveMessenger, dream_job: DreamJob, retention: JournalRetention
+) -> tuple[Chore, ...]:
     """Return the chores. Everything that one of them writes goes through the transactions of its run, which check its lease."""
-    chores = default_chores(
-        remind=lambda run: replace(proactive, transactions=run.transactions).remind(run.now),
-        dream_lightly=lambda run: dream_job.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now),
-        dream_deeply=lambda run: dream_job.under(run.transactions).dream(DreamDepth.DEEP, now=run.now),
-        re_embed=lambda run: re_embed(run.transactions, adapters.memories, adapters.embeddings),
-        empty_journal=lambda run: replace(retention, transactions=run.transactions).empty_old(run.now),
-    )
     sums = adapters.spend_sums
-    return (
-        *chores,
-        Chore(name="spend_sums", every_s=60.0, do=lambda run: HourSummer(run.transactions, sums).sum_recent()),
-        Chore(
-            name="spend_sums_of_yesterday",
-            every_s=DAY_S,
-            do=lambda run: HourSummer(run.transactions, sums).sum_yesterday(run.now),
-            begins_s=600.0,
-        ),
+    return scheduled_chores(
+        {
+            "reminders": lambda run: replace(proactive, transactions=run.transactions).remind(run.now),
+            "light_dreams": lambda run: dream_job.under(run.transactions).dream(DreamDepth.LIGHT, now=run.now),
+            "deep_dreams": lambda run: dream_job.under(run.transactions).dream(DreamDepth.DEEP, now=run.now),
+            "re_embedding": lambda run: re_embed(run.transactions, adapters.memories, adapters.embeddings),
+            "journal_retention": lambda run: replace(retention, transactions=run.transactions).empty_old(run.now),
+            "spend_sums": lambda run: HourSummer(run.transactions, sums).sum_recent(),
+            "spend_sums_of_yesterday": lambda run: HourSummer(run.transactions, sums).sum_yesterday(run.now),
+            WATCH_CHORE: watch_action(settings, adapters.alerting),
+        }
     )

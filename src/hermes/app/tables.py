@@ -18,12 +18,15 @@ from hermes.app.home import home_of, master_keys, open_database_address, running
 from hermes.config import Settings
 from hermes.ports.errors import PortError, StartRefused
 from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts
+from hermes.stores.postgres.alerts import PostgresAlerts
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, fetch_values, open_database, translate_errors
+from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.queries import migration_names
+from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
@@ -50,6 +53,9 @@ class Tables:
     outbox: PostgresOutbox
     processes: PostgresProcesses
     chores: PostgresChores
+    alerts: PostgresAlerts
+    spend_sums: PostgresSpendSums
+    stream_events: PostgresOperationsEvents
 
 
 @asynccontextmanager
@@ -88,6 +94,9 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
             PostgresOutbox(keyring, keep_dead_s=settings.delivery.dead_letter_ttl_s),
             PostgresProcesses(),
             PostgresChores(),
+            PostgresAlerts(),
+            PostgresSpendSums(),
+            PostgresOperationsEvents(),
         )
 
 

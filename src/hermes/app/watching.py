@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hermes.app.alerting import WATCH_CHORE
 from hermes.app.gateway import SystemClock
 from hermes.app.home import home_of
 from hermes.app.root import Hermes
 from hermes.ops.disk import DiskWatch
-from hermes.router.chores import ChoreScheduler
+from hermes.router.chores import WATCH_CHORE, ChoreScheduler
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 TICK_S = 5.0

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 import typer
 
-from hermes.app.alerting import destinations_from, open_alert_records
-from hermes.cli.commands import app
+from hermes.app.tables import Tables
+from hermes.cli.commands import app, lazy_parts
+from hermes.cli.moments import parse_moment
 from hermes.cli.options import By, Config, Json, Limit, complete_from
 from hermes.cli.output import CANNOT_RUN, count_phrase, fail, print_json, print_result, print_table
-from hermes.cli.runtime import run, settings_from
-from hermes.cli.stored_sessions import parse_moment
-from hermes.http_client import HttpClient
+from hermes.cli.runtime import read_tables, run, settings_from
 from hermes.ops.alert_events import ALERT_KINDS
-from hermes.ops.alert_sender import RoutedDestination, utc_now
 from hermes.ops.alert_text import alert_json, trial_message
-from hermes.ports.alerts import AlertMute, AlertNotSent, AlertRecords, StoredAlert
+from hermes.ports.alerts import AlertDestination, AlertMute, AlertNotSent, StoredAlert
 from hermes.ports.errors import NotFound, require_known
 from hermes.ports.runtime import Transaction
 from hermes.terminal import one_line
-
-T = TypeVar("T")
 
 alerts = typer.Typer(
     no_args_is_help=True,
@@ -37,7 +32,7 @@ alerts = typer.Typer(
     "    hermes alerts test\n\n"
     "    hermes alerts list\n"
     '    hermes alerts mute breaker_opened "telegram bali" --for 2h\n\n'
-    "These commands use the database of a Hermes that runs, and start nothing. Exit code 0 when it is done, 1 when a test did not arrive "
+    "Exit code 0 when it is done, 1 when a test did not arrive "
     "or the database cannot be reached, 2 for bad input.",
 )
 app.add_typer(alerts, name="alerts")
@@ -69,20 +64,16 @@ def try_destinations(
         fail("no destination is set up; set HERMES_ALERTS_SLACK_URL, or write a table [alerts.NAME]: see docs/operate/alerts.md")
 
     async def send_all() -> list[TrialResult]:
-        client = HttpClient()
-        try:
-            found = destinations_from(settings, client)
+        async with lazy_parts().load_app("alerting").open_destinations(settings) as found:
             if name is not None:
-                require_known(name, [routed.route.destination for routed in found], "destination")
+                require_known(name, [routed.destination.name for routed in found], "destination")
             results = []
             for routed in found:
-                if name in {None, routed.route.destination}:
-                    results.append(await send_trial(routed))
+                if name in {None, routed.destination.name}:
+                    results.append(await send_trial(routed.destination))
                     if not is_json:
-                        typer.echo(f"{routed.route.destination}: {one_line(results[-1].failed) or 'it arrived'}")
+                        typer.echo(f"{routed.destination.name}: {one_line(results[-1].failed) or 'it arrived'}")
             return results
-        finally:
-            await client.aclose()
 
     results = run(send_all())
     if is_json:
@@ -112,10 +103,10 @@ def list_(
     moment = parse_moment(since) if since is not None else None
     only_open = is_open or not (is_all or since)
 
-    async def read(records: AlertRecords, tx: Transaction) -> list[StoredAlert]:
-        return await records.list(tx, is_open=only_open, since=moment, limit=limit)
+    async def read(tables: Tables, tx: Transaction) -> list[StoredAlert]:
+        return await tables.alerts.list(tx, is_open=only_open, since=moment, limit=limit)
 
-    found = run(with_records(config, read))
+    found = run(read_tables(config, read))
     if is_json:
         print_json([alert_json(alert) for alert in found])
         return
@@ -171,10 +162,10 @@ def mute(
     seconds = parse_duration(duration)
     known = known_event(event)
 
-    async def act(records: AlertRecords, tx: Transaction) -> AlertMute:
-        return await records.mute(tx, known, storable_name(subject), for_s=seconds, by=storable_name(by))
+    async def act(tables: Tables, tx: Transaction) -> AlertMute:
+        return await tables.alerts.mute(tx, known, storable_name(subject), for_s=seconds, by=storable_name(by))
 
-    found = run(with_records(config, act))
+    found = run(read_tables(config, act))
     about = f"{found.event} ({found.subject})" if found.subject else found.event
     print_result(mute_json(found), f"{about} is muted until {shown_time(found.until)} UTC.", is_json=is_json)
 
@@ -184,11 +175,11 @@ def unmute(event: Event, subject: Subject = "", *, is_json: Json = False, config
     """Send messages about an alert again."""
     known = known_event(event)
 
-    async def act(records: AlertRecords, tx: Transaction) -> None:
-        if not await records.unmute(tx, known, storable_name(subject)):
+    async def act(tables: Tables, tx: Transaction) -> None:
+        if not await tables.alerts.unmute(tx, known, storable_name(subject)):
             raise NotFound("there is no such mute; `hermes alerts mutes` shows them. Nothing changed")
 
-    run(with_records(config, act))
+    run(read_tables(config, act))
     print_result({"event": known, "subject": subject}, f"{known} is not muted any more.", is_json=is_json)
 
 
@@ -196,10 +187,10 @@ def unmute(event: Event, subject: Subject = "", *, is_json: Json = False, config
 def mutes(*, is_json: Json = False, config: Config = None) -> None:
     """List what is muted."""
 
-    async def read(records: AlertRecords, tx: Transaction) -> Sequence[AlertMute]:
-        return await records.mutes(tx)
+    async def read(tables: Tables, tx: Transaction) -> Sequence[AlertMute]:
+        return await tables.alerts.mutes(tx)
 
-    found = run(with_records(config, read))
+    found = run(read_tables(config, read))
     if is_json:
         print_json([mute_json(each) for each in found])
     elif not found:
@@ -219,13 +210,13 @@ def end(
 ) -> None:
     """End an alert: its next time is a new alert, with new messages."""
 
-    async def act(records: AlertRecords, tx: Transaction) -> StoredAlert:
-        found = await records.end(tx, alert_id, storable_name(by))
+    async def act(tables: Tables, tx: Transaction) -> StoredAlert:
+        found = await tables.alerts.end(tx, alert_id, storable_name(by))
         if found is None:
             raise NotFound(f"there is no alert {alert_id}; `hermes alerts list --all` shows them")
         return found
 
-    found = run(with_records(config, act))
+    found = run(read_tables(config, act))
     print_result(alert_json(found), f"{found.event} has ended: {count_phrase(found.times, 'time')}.", is_json=is_json)
 
 
@@ -237,19 +228,12 @@ class TrialResult:
     failed: str = ""
 
 
-async def send_trial(routed: RoutedDestination) -> TrialResult:
-    name = routed.route.destination
+async def send_trial(destination: AlertDestination) -> TrialResult:
     try:
-        await routed.destination.send(trial_message(name, utc_now()), timeout_s=TEST_TIMEOUT_S)
+        await destination.send(trial_message(destination.name, datetime.now(UTC)), timeout_s=TEST_TIMEOUT_S)
     except AlertNotSent as error:
-        return TrialResult(name, f"it did not arrive: {error}")
-    return TrialResult(name)
-
-
-async def with_records(config: Path | None, act: Callable[[AlertRecords, Transaction], Coroutine[Any, Any, T]]) -> T:
-    """Call `act` in one transaction on the database of a Hermes that runs."""
-    async with open_alert_records(settings_from(config)) as (transactions, records), transactions.begin() as tx:
-        return await act(records, tx)
+        return TrialResult(destination.name, f"it did not arrive: {error}")
+    return TrialResult(destination.name)
 
 
 def known_event(event: str) -> str:

@@ -6,27 +6,33 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from hermes.app.gateway import SystemClock
-from hermes.app.root import Hermes
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.fleet_processes import chore_json, holder_name, iso_time, show_time
 from hermes.cli.options import Config, Json
 from hermes.cli.output import CANNOT_RUN, complain, count_phrase, print_json, print_result, print_table
-from hermes.cli.runtime import run, with_hermes
+from hermes.cli.runtime import run, with_hermes, with_tables
 from hermes.ports.errors import LeaseLost, NotFound
-from hermes.ports.processes import ProcessRecord, ProcessRole
-from hermes.ports.runtime import ChoreRecord
-from hermes.router.chores import Chore, ChoreBusy
+from hermes.ports.processes import Processes, ProcessRecord, ProcessRole
+from hermes.ports.runtime import ChoreRecord, Chores, Transactions
+from hermes.router.chores import CHORE_SCHEDULES, ChoreBusy, ChoreSchedule
 from hermes.tasks import end_tasks
+
+if TYPE_CHECKING:
+    from hermes.app.root import Hermes
 
 PROGRESS_S = 10.0
 LOOK_S = 1.0
+
+ChoreRecords = tuple[Mapping[str, ChoreRecord], Mapping[UUID, ProcessRecord]]
+"""The records of the chores by name, and the processes by id."""
 
 chores = typer.Typer(
     no_args_is_help=True,
@@ -42,14 +48,13 @@ app.add_typer(chores, name="chores")
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the chores: how often each is done, when next, when last, and why it failed last."""
 
-    async def read(hermes: Hermes) -> tuple[tuple[Chore, ...], Mapping[str, ChoreRecord], Mapping[UUID, ProcessRecord]]:
-        known, by_id = await read_records(hermes)
-        return hermes.background_jobs.chores, known, by_id
+    async def read(tables: Tables) -> ChoreRecords:
+        return await read_records(tables.database, tables.chores, tables.processes)
 
-    found, known, by_id = run(with_hermes(config, read))
-    now = SystemClock().now()
+    known, by_id = run(with_tables(config, read))
+    now = datetime.now(UTC)
     if is_json:
-        print_json([about_chore(chore, known.get(chore.name), by_id) for chore in found])
+        print_json([about_chore(chore, known.get(chore.name), by_id) for chore in CHORE_SCHEDULES])
         return
     print_table(
         ("chore", "every", "next", "state", "last done", "last failure"),
@@ -62,7 +67,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
                 show_time(record.done_at if record is not None else None),
                 (record.failed if record is not None else None) or "",
             )
-            for chore in found
+            for chore in CHORE_SCHEDULES
         ),
     )
 
@@ -121,7 +126,7 @@ async def do_chore(hermes: Hermes, name: str, *, waits: bool) -> ChoreOutcome:
     async with hermes.process.beating(ProcessRole.COMMAND):
         while True:
             try:
-                result = await show_progress(hermes.chore_scheduler().run_now(name, SystemClock().now()), name, began)
+                result = await show_progress(hermes.chore_scheduler().run_now(name, datetime.now(UTC)), name, began)
             except ChoreBusy:
                 if (other := await wait_for_other(hermes, name, waits=waits, began=began)) is not None:
                     return other
@@ -130,7 +135,7 @@ async def do_chore(hermes: Hermes, name: str, *, waits: bool) -> ChoreOutcome:
             except Exception as error:  # noqa: BLE001  # a chore may fail in any way, and the operator sees its name
                 return ChoreOutcome(took_s=time.monotonic() - began, by="this command", failed=f"{type(error).__name__}: {error}")
             else:
-                counts = next(chore.counts for chore in hermes.background_jobs.chores if chore.name == name)
+                counts = next(chore.counts for chore in CHORE_SCHEDULES if chore.name == name)
                 count = result if isinstance(result, int) else None
                 return ChoreOutcome(took_s=time.monotonic() - began, by="this command", result=count, counts=counts)
 
@@ -149,7 +154,8 @@ async def show_progress(work: Coroutine[Any, Any, object], name: str, began: flo
 
 async def wait_for_other(hermes: Hermes, name: str, *, waits: bool, began: float) -> ChoreOutcome | None:
     """Wait until the process that is doing the chore has ended it; None if that process died: then it is free again."""
-    known, by_id = await read_records(hermes)
+    read = partial(read_records, hermes.database, hermes.adapters.rota, hermes.adapters.processes)
+    known, by_id = await read()
     first = known[name]
     who = holder_name(first, by_id)
     if not waits:
@@ -158,7 +164,7 @@ async def wait_for_other(hermes: Hermes, name: str, *, waits: bool, began: float
     typer.secho(f"{name} is being done by {who}, since {show_time(first.taken_at)}; waiting for it", fg="bright_black", err=True)
     while True:
         await asyncio.sleep(LOOK_S)
-        record = (await read_records(hermes))[0][name]
+        record = (await read())[0][name]
         if record.is_running and record.epoch == first.epoch:
             continue
         if record.done_at is not None and (first.done_at is None or record.done_at > first.done_at):
@@ -166,15 +172,15 @@ async def wait_for_other(hermes: Hermes, name: str, *, waits: bool, began: float
         return None
 
 
-async def read_records(hermes: Hermes) -> tuple[Mapping[str, ChoreRecord], Mapping[UUID, ProcessRecord]]:
-    async with hermes.database.once() as tx:
-        records = await hermes.adapters.rota.all(tx)
-        processes = await hermes.adapters.processes.all(tx)
-    return {record.name: record for record in records}, {process.id: process for process in processes}
+async def read_records(transactions: Transactions, leases: Chores, processes: Processes) -> ChoreRecords:
+    async with transactions.once() as tx:
+        records = await leases.all(tx)
+        found = await processes.all(tx)
+    return {record.name: record for record in records}, {process.id: process for process in found}
 
 
-def about_chore(chore: Chore, record: ChoreRecord | None, by_id: Mapping[UUID, ProcessRecord]) -> dict[str, Any]:
-    next_at = iso_time(chore.next(SystemClock().now()))
+def about_chore(chore: ChoreSchedule, record: ChoreRecord | None, by_id: Mapping[UUID, ProcessRecord]) -> dict[str, Any]:
+    next_at = iso_time(chore.next(datetime.now(UTC)))
     schedule = {"chore": chore.name, "every_s": chore.every_s, "next_at": next_at}
     never: dict[str, Any] = {"is_running": False, "holder": None, "done_at": None, "failed": None}
     return {**schedule, **(never if record is None else chore_json(record, by_id))}

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import typer
 
-from hermes.app.root import Hermes
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
+from hermes.cli.moments import parse_moment
 from hermes.cli.options import Config, Json
 from hermes.cli.output import count_phrase, fail, print_json, print_table, show_usd
-from hermes.cli.runtime import run, with_hermes
-from hermes.cli.stored_sessions import parse_moment
+from hermes.cli.runtime import run, with_tables
 from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.spending import SpendDimension, SpendTotals
 
@@ -45,15 +45,15 @@ def costs(
         fail("--json and --csv are two formats; choose one")
     begin = parse_moment(since).replace(minute=0, second=0, microsecond=0)
 
-    async def read(hermes: Hermes) -> list[SpendTotals]:
-        sums = hermes.adapters.spend_sums
-        await HourSummer(hermes.database, sums).sum_recent()  # then the last minute is in it, also without a worker
-        async with hermes.database.begin() as tx:
+    async def read(tables: Tables) -> list[SpendTotals]:
+        sums = tables.spend_sums
+        await HourSummer(tables.database, sums).sum_recent()  # then the last minute is in it, also without a worker
+        async with tables.database.begin() as tx:
             found = await sums.spend_by(tx, by, since=begin, until=datetime.now(UTC) + timedelta(hours=1))
-            keys = {key.id: key.name for key in await hermes.adapters.api_keys.list(tx)} if by is SpendDimension.KEY else {}
+            keys = {key.id: key.name for key in await tables.api_keys.list(tx)} if by is SpendDimension.KEY else {}
         return [name_key(totals, keys) for totals in found]
 
-    totals = run(with_hermes(config, read))
+    totals = run(with_tables(config, read))
     if is_json:
         print_json([{by: row.pop("value"), **row} for row in map(asdict, totals)])
     elif is_csv:

@@ -10,13 +10,23 @@ from uuid import UUID
 
 import typer
 
-from hermes.app.root import Hermes
+from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
 from hermes.cli.output import complain, fail, print_json
-from hermes.cli.runtime import run, with_hermes
+from hermes.cli.runtime import run, with_tables
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.events import EVENT_NAMES, STREAM_START, EventCursor, EventFilter, EventPage, OperationsEvent, stream_event_json
+from hermes.ports.events import (
+    EVENT_NAMES,
+    STREAM_START,
+    EventCursor,
+    EventFilter,
+    EventPage,
+    OperationsEvent,
+    OperationsEvents,
+    stream_event_json,
+)
+from hermes.ports.runtime import Transactions
 from hermes.terminal import one_line
 
 PAGE_EVENTS = 500
@@ -58,13 +68,13 @@ def events(
     With --json one object with `data` and `next`; with --follow too, one line for each event."""
     wanted, cursor = read_filter(agent, turn, name), read_cursor(after)
 
-    async def show(hermes: Hermes) -> None:
+    async def show(tables: Tables) -> None:
         if is_followed:
-            async for event in follow(hermes, cursor):
+            async for event in follow(tables.database, tables.stream_events, cursor):
                 if wanted.matches(event):
                     print_event(event, is_json=is_json)
         else:
-            found, following = await collect(hermes, cursor or STREAM_START, wanted, limit)
+            found, following = await collect(tables.database, tables.stream_events, cursor or STREAM_START, wanted, limit)
             if is_json:
                 print_json({"data": [stream_event_json(event) for event in found], "next": str(following)})
                 return
@@ -73,7 +83,7 @@ def events(
             typer.secho(f"Read on: hermes events --after {following}", fg="bright_black", err=True)
 
     try:
-        run(with_hermes(config, show))
+        run(with_tables(config, show))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
@@ -93,11 +103,13 @@ def read_cursor(after: str | None) -> EventCursor | None:
         fail(str(error))
 
 
-async def collect(hermes: Hermes, cursor: EventCursor, wanted: EventFilter, limit: int) -> tuple[list[OperationsEvent], EventCursor]:
+async def collect(
+    transactions: Transactions, stream: OperationsEvents, cursor: EventCursor, wanted: EventFilter, limit: int
+) -> tuple[list[OperationsEvent], EventCursor]:
     """Return up to `limit` events that the filter wants, and the cursor behind the last of them."""
     found: list[OperationsEvent] = []
     while True:
-        page = await read_page(hermes, cursor)
+        page = await read_page(transactions, stream, cursor)
         found += (event for event in page.events if wanted.matches(event))
         if len(found) >= limit:
             return found[:limit], found[limit - 1].cursor
@@ -106,15 +118,15 @@ async def collect(hermes: Hermes, cursor: EventCursor, wanted: EventFilter, limi
         cursor = page.next
 
 
-async def follow(hermes: Hermes, cursor: EventCursor | None) -> AsyncIterator[OperationsEvent]:
+async def follow(transactions: Transactions, stream: OperationsEvents, cursor: EventCursor | None) -> AsyncIterator[OperationsEvent]:
     """Yield events as they come. While the database is away it waits, and says so once."""
     is_away = False
     while True:
         try:
             if cursor is None:
-                async with hermes.database.once() as tx:
-                    cursor = await hermes.adapters.stream_events.end(tx)
-            page = await read_page(hermes, cursor)
+                async with transactions.once() as tx:
+                    cursor = await stream.end(tx)
+            page = await read_page(transactions, stream, cursor)
         except StoreUnavailable as error:
             if not is_away:
                 complain(f"{error}; waiting")
@@ -128,9 +140,9 @@ async def follow(hermes: Hermes, cursor: EventCursor | None) -> AsyncIterator[Op
             await asyncio.sleep(POLL_S)
 
 
-async def read_page(hermes: Hermes, cursor: EventCursor) -> EventPage:
-    async with hermes.database.once() as tx:
-        return await hermes.adapters.stream_events.read(tx, cursor, limit=PAGE_EVENTS)
+async def read_page(transactions: Transactions, stream: OperationsEvents, cursor: EventCursor) -> EventPage:
+    async with transactions.once() as tx:
+        return await stream.read(tx, cursor, limit=PAGE_EVENTS)
 
 
 def print_event(event: OperationsEvent, *, is_json: bool) -> None:

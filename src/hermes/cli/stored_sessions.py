@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import typer
 
 from hermes.app.stores import SessionSource, open_session_source
+from hermes.cli.moments import parse_moment
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.cli.runtime import new_event_loop, settings_from, start_log
 from hermes.ports.errors import NotFound, PortError, StartRefused, UserErased
 from hermes.ports.sessions import SessionQuery
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import ExportSession
-
-AGO_PATTERN = re.compile(r"(\d+)\s*([mhdw])")
-UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class StoredSessions:
@@ -83,14 +79,3 @@ def _check_text(name: str) -> str:
     except UnicodeEncodeError:
         fail(f"there is no conversation, session or account {name!r}")
     return name
-
-
-def parse_moment(text: str) -> datetime:
-    """Read a moment, `2026-11-15T12:00` (UTC unless it has an offset), or a time before now, `24h`."""
-    try:
-        if ago := AGO_PATTERN.fullmatch(text.strip()):
-            return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-        moment = datetime.fromisoformat(text.strip())
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        fail(f"--since {text!r} is not a time; expected 2026-11-15, 2026-11-15T12:00 (UTC unless it has an offset), or 90m, 24h, 7d, 2w")

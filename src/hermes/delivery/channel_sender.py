@@ -226,12 +226,11 @@ class SendRound:
             return
         resets_at = sender.clock.now() + timedelta(seconds=changed.wait_s)
         facts = {**where, "failures": changed.failures, "retries_in_s": round(changed.wait_s), "resets_at": resets_at.isoformat()}
-        if changed.change is BreakerTransition.STAYED_OPEN:
-            log.warning("breaker_stayed_open", **facts)
-            return
         event = "channel_unauthorized" if send_result.outcome is SendOutcome.UNAUTHORIZED else "breaker_opened"
+        # Also if it stays open: the alert goes on, and a token may be rejected while the breaker is open for another reason.
         sender.alerts.alert(event, **facts)
-        self.events.append((event, facts))
+        if changed.change is BreakerTransition.OPENED:
+            self.events.append((event, facts))
 
     def _with_events(self, result: DeliveryResult, to: Destination) -> DeliveryResult:
         moved_to = to.channel_id if to.channel_id != self.message.channel_id else None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import structlog
 
@@ -181,7 +182,7 @@ class AlertSender:
         batches = [([report], message_without_store(report, utc_now())) for report in alone]
         if rest:
             events = [(report.event, report.level) for report in rest]
-            batches.append((rest, summary_message(events, f"alerts_{now}_{len(rest)}", utc_now())))
+            batches.append((rest, summary_message(events, f"alerts_{uuid4().hex}", utc_now())))
         for of, message in batches:
             pace.append(now)
             try:
@@ -211,6 +212,6 @@ def messages_of(claimed: ClaimedSends) -> Iterator[tuple[Sequence[AlertSend], Al
     """Yield each message with the sends that it settles."""
     now = utc_now()
     for send in claimed.sends:
-        yield [send], message_about(send, now)
+        yield [send], message_about(send)
     if claimed.rest:
         yield claimed.rest, summary_about(claimed.rest, now)

@@ -14,18 +14,24 @@ MAX_NAMED = 10
 """Events that a summary names; the rest is a number."""
 
 
-def message_about(send: AlertSend, now: datetime) -> AlertMessage:
+def message_about(send: AlertSend) -> AlertMessage:
     """Return the message that an alert was raised, or that it ended."""
     alert = send.alert
     lines = text_lines(alert.event, alert.subject, alert.level, alert.facts)
     since = f"since {alert.first_at:%Y-%m-%d %H:%M} UTC"
     if send.stage is AlertStage.ENDED:
-        text = f"Hermes: ended: {headline(alert.event, alert.subject)}\n{times_phrase(alert.times)} {since}; ended by {alert.ended_by}."
+        text = f"Hermes: ended: {headline(alert.event, alert.subject)}\n{times_phrase(alert.times)} {since}; {end_phrase(alert)}."
     else:
         text = "\n".join([*lines, f"{times_phrase(alert.times)} {since}." + (" It has ended." if alert.ended_at is not None else "")])
     # The same for every try, and another one for the next message about this alert.
-    identity = f"alert_{alert.id}_{send.stage}_{send.messages}"
-    return AlertMessage(id=identity, kind=send.stage, level=alert.level, text=text, at=now, data=alert_json(alert))
+    identity = f"alert_{identity_of(alert)}_{send.stage}_{send.messages}"
+    at = (alert.ended_at if send.stage is AlertStage.ENDED else None) or alert.last_at
+    return AlertMessage(id=identity, kind=send.stage, level=alert.level, text=text, at=at, data=alert_json(alert))
+
+
+def identity_of(alert: StoredAlert) -> str:
+    """The number of an alert and its first time: two installations may have one receiver, and both count from 1."""
+    return f"{alert.id}_{round(alert.first_at.timestamp() * 1_000_000)}"
 
 
 def message_without_store(report: AlertReport, now: datetime) -> AlertMessage:
@@ -53,7 +59,7 @@ def summary_message(events: Sequence[tuple[str, AlertLevel]], identity: str, now
 def summary_about(sends: Sequence[AlertSend], now: datetime) -> AlertMessage:
     """Return one message about the sends that a minute has no room for."""
     first, last = sends[0], sends[-1]
-    identity = f"alerts_{first.alert.id}_{last.alert.id}_{len(sends)}_{first.messages}"
+    identity = f"alerts_{identity_of(first.alert)}_{last.alert.id}_{len(sends)}_{first.messages}"
     return summary_message([(send.alert.event, send.alert.level) for send in sends], identity, now)
 
 
@@ -79,6 +85,11 @@ def text_lines(event: str, subject: str, level: AlertLevel, facts: Mapping[str, 
 
 def headline(event: str, subject: str) -> str:
     return f"{event} ({subject})" if subject else event
+
+
+def end_phrase(alert: StoredAlert) -> str:
+    """Why it ended. An alert that is quiet for a window counts as ended; whether its cause is gone is not known then."""
+    return f"not repeated since {alert.last_at:%Y-%m-%d %H:%M} UTC" if alert.ended_by == "quiet" else f"ended by {alert.ended_by}"
 
 
 def times_phrase(times: int) -> str:

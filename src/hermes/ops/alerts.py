@@ -156,7 +156,11 @@ class AlertWriter:
         self._alerts.start()
         while True:
             await self._alerts.wait()
-            is_written = await self.write()
+            try:
+                is_written = await self.write()
+            except Exception as error:  # any fault of one round: without its writer the operator would hear of nothing more
+                log.exception("alert_writer_failed", error=type(error).__name__)
+                is_written = False
             stop_if_cancelled()
             await asyncio.sleep(self._pause_s if is_written else self._retry_s)
 

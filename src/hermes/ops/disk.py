@@ -27,8 +27,8 @@ class DiskWatch:
 
     def look(self) -> None:
         """Raise or end the alert. A disk that cannot be read is none."""
-        folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
         try:
+            folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
             total, _, free = self._usage(folder)
         except OSError:
             return

@@ -1,4 +1,5 @@
-"""Look at the figures that no event reports: the age of the queue, dead letters, failures, chores, an agent's spend.
+"""Look at the figures that no event reports: the age of the queue, dead letters, failures, chores, an agent's spend; and at the kill
+switch, because an alert that is not repeated would count as ended after a while.
 
 One of all processes does it each minute, as a chore. A figure above its limit is an alert, which is repeated as long as it stays there. The
 alert ends when the figure is well below the limit, so that a figure that goes up and down around it makes one alert and not many. Whether
@@ -96,6 +97,7 @@ def watch_figures(figures: WatchFigures, limits: WatchLimits) -> Iterator[Watche
     yield WatchedFigure("queue_old", figures.oldest_s, limits.queue_age_s, queue)
     yield WatchedFigure("failures_high", percent if figures.failed >= limits.failed_min else 0.0, limits.failed_percent, failures)
     yield WatchedFigure("dead_letters_growing", figures.new_dead_letters, limits.dead_letters, letters)
+    yield WatchedFigure("kill_switch_engaged", float(bool(figures.kill_switch)), 0.5, dict(figures.kill_switch))
     for chore, error in figures.failing_chores.items():
         yield WatchedFigure("chore_failing", 1.0, 0.0, {"chore": chore, "error": error})
     for spend in figures.spends:

@@ -124,7 +124,8 @@ class AlertRecords(Protocol):
 
     async def plan(self, tx: Transaction, route: AlertRoute, *, window_s: float) -> None:
         """Note what a destination is to be told: alerts of the last window that are not muted; an open alert again, if it was repeated more
-        than a window after the last message; and if the route says so, the end of alerts that it was told about."""
+        than a window after the last message; and if the route says so, the end of alerts that it was told about. Unless it says so,
+        an alert that ended by itself and comes again is told only a window after the last message about its event and subject."""
         ...
 
     async def claim(self, tx: Transaction, route: AlertRoute, *, lease_s: float) -> ClaimedSends:
@@ -227,6 +228,8 @@ class WatchFigures:
     """Turns that ended lately."""
     failed: int = 0
     """Of these, the turns in which no model answered, or whose message was given up."""
+    kill_switch: Mapping[str, str] = field(default_factory=dict)
+    """Who engaged the kill switch (`by`) and why (`reason`); empty while it is off."""
     failing_chores: Mapping[str, str] = field(default_factory=dict)
     """Chores whose last try failed, with the error."""
     spends: Sequence[AgentHourSpend] = ()

@@ -275,7 +275,8 @@ class Breakers(Protocol):
         ...
 
     async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
-        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the breaker was open already."""
+        """Note that the platform rejects the account's credentials: nothing is sent for a while. None if the state is
+        unknown. Returns STAYED_OPEN if the breaker was open already, perhaps for another reason."""
         ...
 
 

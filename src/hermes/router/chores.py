@@ -8,7 +8,7 @@ wakes up writes nothing after another one took over. Does not know what the chor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,12 +44,11 @@ RECHECK_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chore:
-    """A piece of work that recurs."""
+class ChoreSchedule:
+    """When a piece of work recurs."""
 
     name: str
     every_s: float
-    do: ChoreAction
     begins_s: float = 0.0
     """When slot 0 begins: seconds after 1970-01-01, 00:00 UTC."""
     counts: str = ""
@@ -64,22 +63,32 @@ class Chore:
         return datetime.fromtimestamp(self.begins_s + (self.slot(now) + 1) * self.every_s, UTC)
 
 
-def default_chores(
-    *,
-    remind: ChoreAction,
-    dream_lightly: ChoreAction,
-    dream_deeply: ChoreAction,
-    re_embed: ChoreAction,
-    empty_journal: ChoreAction,
-    remind_every_s: float = 10.0,
-) -> tuple[Chore, ...]:
-    """The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
-    return (
-        Chore(name="reminders", every_s=remind_every_s, do=remind, counts="message"),
-        Chore(name="light_dreams", every_s=DAY_S, do=dream_lightly, begins_s=3 * HOUR_S, counts="user"),
-        Chore(name="deep_dreams", every_s=WEEK_S, do=dream_deeply, begins_s=MONDAY_S + 4 * HOUR_S, counts="user"),
-        Chore(name="re_embedding", every_s=HOUR_S, do=re_embed, counts="fact"),
-        Chore(name="journal_retention", every_s=HOUR_S, do=empty_journal, counts="entry"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chore(ChoreSchedule):
+    """A piece of work that recurs."""
+
+    do: ChoreAction
+
+
+WATCH_CHORE = "watch"
+CHORE_SCHEDULES = (
+    ChoreSchedule(name="reminders", every_s=10.0, counts="message"),
+    ChoreSchedule(name="light_dreams", every_s=DAY_S, begins_s=3 * HOUR_S, counts="user"),
+    ChoreSchedule(name="deep_dreams", every_s=WEEK_S, begins_s=MONDAY_S + 4 * HOUR_S, counts="user"),
+    ChoreSchedule(name="re_embedding", every_s=HOUR_S, counts="fact"),
+    ChoreSchedule(name="journal_retention", every_s=HOUR_S, counts="entry"),
+    ChoreSchedule(name="spend_sums", every_s=60.0),
+    ChoreSchedule(name="spend_sums_of_yesterday", every_s=DAY_S, begins_s=600.0),
+    ChoreSchedule(name=WATCH_CHORE, every_s=60.0),
+)
+"""The chores of Hermes. Dreams run at night, UTC: light ones every day at three, deep ones on Mondays at four."""
+
+
+def scheduled_chores(actions: Mapping[str, ChoreAction]) -> tuple[Chore, ...]:
+    """Return the chores that these actions do, by name. Raises KeyError if a chore of the schedule has none."""
+    return tuple(
+        Chore(name=each.name, every_s=each.every_s, begins_s=each.begins_s, counts=each.counts, do=actions[each.name])
+        for each in CHORE_SCHEDULES
     )
 
 

@@ -135,6 +135,8 @@ def test_the_signature_is_that_of_the_specification() -> None:
     assert signing_key("any text") == b"any text"
     with pytest.raises(ValueError, match="base64"):
         signing_key("whsec_***")
+    with pytest.raises(ValueError, match="base64"):
+        signing_key("whsec_")  # else an empty key would sign, and any forger has that one
 
 
 async def test_a_message_that_is_cancelled_leaves_no_request(receivers: AlertReceivers, client: HttpClient) -> None:

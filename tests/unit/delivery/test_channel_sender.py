@@ -296,7 +296,7 @@ async def test_the_probe_that_succeeds_closes_it_and_the_one_that_fails_goes_bac
     house.now += 120
     probe = await dispatch.send(parcel())
     assert (probe.state, probe.is_failure, len(house.calls)) == (OutboxState.PENDING, False, 11)
-    assert [event for event, _ in house.alerted] == ["breaker_opened"], "told once"
+    assert [event for event, _ in house.alerted] == ["breaker_opened"] * 2, "the same alert goes on; the operator is told once in a window"
     house.now += 120
     house.acts.clear()
     assert (await dispatch.send(parcel())).state is OutboxState.SENT
@@ -304,6 +304,17 @@ async def test_the_probe_that_succeeds_closes_it_and_the_one_that_fails_goes_bac
     assert house.shown[-1] == 0.0
     account = {"platform": "telegram", "account": "bali"}
     assert house.ended == [("breaker_opened", account), ("channel_unauthorized", account)]
+
+
+async def test_a_token_that_is_rejected_while_the_breaker_is_open_is_an_alert_too() -> None:
+    house = House([DOWN] * 99)
+    dispatch = house.dispatch
+    for chat in range(3):
+        await dispatch.send(replace(parcel(), channel_id=str(chat)))
+    house.now += 120
+    house.acts[:] = [WRONG_TOKEN]
+    await dispatch.send(parcel())
+    assert [event for event, _ in house.alerted] == ["breaker_opened", "channel_unauthorized"]
 
 
 async def test_ten_people_who_left_open_no_breaker() -> None:
@@ -322,7 +333,7 @@ async def test_a_wrong_token_stops_the_line_and_calls_a_person_once() -> None:
     assert (waiting.state, waiting.is_failure, waiting.retry_in_s, len(house.calls)) == (OutboxState.PENDING, False, 300.0, 1)
     house.now += 300
     assert (await dispatch.send(replace(parcel(), channel_id="44"))).state is OutboxState.DEAD
-    assert [event for event, _ in house.alerted] == ["channel_unauthorized"]
+    assert [event for event, _ in house.alerted] == ["channel_unauthorized"] * 2, "one alert that goes on"
 
 
 # --- pace

@@ -6,19 +6,23 @@ import gc
 import json
 import math
 import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from hermes.app.alerting import Alerting
 from hermes.ops.alert_events import ALERT_KINDS, MAX_TEXT_CHARS, alerts_page, clean_fact, report_of
+from hermes.ops.alert_sender import AlertSender
+from hermes.ops.alert_text import message_about, summary_about
 from hermes.ops.alerts import MAX_PENDING, AlertWriter, OperatorAlerts
 from hermes.ops.metrics import LogAlerts, Metrics
-from hermes.ports.alerts import AlertLevel, AlertReport
+from hermes.ports.alerts import AlertLevel, AlertReport, AlertSend, AlertStage, StoredAlert
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
+from hermes.tasks import end_tasks
 from hermes.testing.memory import MemoryAlertRecords, MemoryAlerts, MemoryTransactions
 
 ROOT = Path(__file__).parents[3]
@@ -176,6 +180,72 @@ async def test_while_the_store_is_away_reports_wait_and_the_process_sends_them_i
     assert (row.times, row.facts) == (2, {"attempt": 6})
     assert {key[1]: send.sent_at is not None for key, send in records.sends.items()} == {"slack": True}
     assert sent == [["message_buried"], ["message_buried"]], "the sender itself counts the window"
+
+
+async def test_a_writer_goes_on_after_a_fault_that_it_does_not_know() -> None:
+    alerts, rounds, is_first, is_second = OperatorAlerts(MemoryAlerts()), list[int](), asyncio.Event(), asyncio.Event()
+
+    def fail_once() -> None:
+        rounds.append(1)
+        if len(rounds) == 1:
+            is_first.set()
+            raise LookupError
+        is_second.set()
+
+    writer = AlertWriter(alerts, MemoryTransactions(), MemoryAlertRecords(), after_write=fail_once, pause_s=0, retry_s=0)
+    writing = asyncio.create_task(writer.run())
+    async with asyncio.timeout(10):
+        alerts.alert("message_buried", attempt=5)
+        await is_first.wait()
+        alerts.alert("message_buried", attempt=6)
+        await is_second.wait()
+    await end_tasks(writing)
+
+
+async def test_a_destination_that_hangs_while_the_store_is_away_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes.app.alerting.FLUSH_S", 0.05)
+    alerts, asked = OperatorAlerts(MemoryAlerts()), list[int]()
+
+    async def hang(reports: Sequence[AlertReport]) -> dict[tuple[str, str], frozenset[str]]:
+        asked.append(len(reports))
+        await asyncio.Event().wait()
+        return {}
+
+    records = AwayRecords()
+    sender = AlertSender(MemoryTransactions(), records, [], window_s=60)
+    async with asyncio.timeout(10):
+        async with Alerting(alerts, records, sender, AlertWriter(alerts, MemoryTransactions(), records, send_directly=hang)).open():
+            alerts.alert("message_buried", attempt=5)
+    assert asked[-1] == 1
+
+
+def test_messages_of_two_installations_have_different_ids_without_a_full_stop() -> None:
+    """A receiver ignores an id that it has seen, and the specification forbids the sign that separates what is signed."""
+    now = datetime(2026, 11, 16, 12, 0, 0, 5, tzinfo=UTC)
+    row = {"id": 1, "event": "queue_old", "subject": "", "level": AlertLevel.CRITICAL, "facts": {}, "times": 1, "last_at": now}
+    here, there = (
+        AlertSend(alert=StoredAlert(**row, first_at=first_at), destination="d", stage=AlertStage.RAISED, tries=1, messages=0)  # type: ignore[arg-type]
+        for first_at in (now, now - timedelta(microseconds=1))
+    )
+    ids = {message_about(here).id, message_about(there).id, summary_about([here], now).id, summary_about([there], now).id}
+    assert len(ids) == 4
+    assert not [one for one in ids if "." in one]
+
+
+def test_the_budgets_of_an_agent_the_fleet_a_user_and_all_have_subjects_of_their_own() -> None:
+    today = {"period": "2026-11-16", "percent": 100}
+    reports = [
+        report_of("budget_threshold", {"user_id": None, "window": "agent", "agent": "bali", **today}),
+        report_of("budget_threshold", {"user_id": None, "window": "fleet", "agent": None, **today}),
+        report_of("budget_threshold", {"user_id": None, "window": "cap", **today}),
+        report_of("budget_threshold", {"user_id": "7", "window": "day", **today}),
+    ]
+    assert [(report.subject, report.level) for report in reports] == [
+        ("bali agent 2026-11-16 100", AlertLevel.WARNING),
+        ("fleet 2026-11-16 100", AlertLevel.CRITICAL),
+        ("cap 2026-11-16 100", AlertLevel.CRITICAL),
+        ("7 day 2026-11-16 100", AlertLevel.WARNING),
+    ]
 
 
 @pytest.mark.parametrize("event", sorted(ALERT_KINDS))

@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 import structlog
 
 from hermes.ports.errors import LeaseLost, NotFound, StoreUnavailable
 from hermes.ports.runtime import Transaction
-from hermes.router.chores import Chore, ChoreBusy, ChoreRun, ChoreScheduler, default_chores
+from hermes.router.chores import CHORE_SCHEDULES, Chore, ChoreBusy, ChoreRun, ChoreScheduler, scheduled_chores
 from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -158,8 +157,8 @@ async def test_a_store_that_is_away_stops_the_clock_and_nothing_else() -> None:
 
 
 async def test_dreams_come_at_night_light_ones_daily_and_deep_ones_on_mondays() -> None:
-    diaries: dict[str, Any] = {name: Diary() for name in ("remind", "dream_lightly", "dream_deeply", "re_embed", "empty_journal")}
-    works = clockwork(MemoryChores(), *default_chores(**diaries))
+    diaries = {schedule.name: Diary() for schedule in CHORE_SCHEDULES}
+    works = clockwork(MemoryChores(), *scheduled_chores(diaries))
     begun = {name: list[str]() for name in diaries}
     for hours in range(24 * 15):
         now = NOON + timedelta(hours=hours)
@@ -168,9 +167,9 @@ async def test_dreams_come_at_night_light_ones_daily_and_deep_ones_on_mondays() 
         for name, diary in diaries.items():
             if diary.done and diary.done[-1] == now:
                 begun[name].append(f"{now:%a %H}")
-    assert begun["dream_deeply"] == ["Sun 12", "Mon 04", "Mon 04", "Mon 04"], "the first one makes up for what nobody was there for"
-    assert begun["dream_lightly"][:3] == ["Sun 12", "Mon 03", "Tue 03"]
-    assert (len(begun["dream_lightly"]), len(begun["re_embed"]), len(begun["remind"])) == (16, 360, 360)
+    assert begun["deep_dreams"] == ["Sun 12", "Mon 04", "Mon 04", "Mon 04"], "the first one makes up for what nobody was there for"
+    assert begun["light_dreams"][:3] == ["Sun 12", "Mon 03", "Tue 03"]
+    assert (len(begun["light_dreams"]), len(begun["re_embedding"]), len(begun["reminders"])) == (16, 360, 360)
 
 
 # --- a chore that another process took over

@@ -55,6 +55,7 @@ class PostgresAlerts:
             "levels": sorted(route.levels),
             "events": None if route.events is None else sorted(route.events),
             "window_s": window_s,
+            "tells_end": route.tells_end,
         }
         await execute(tx, SQL["plan_new"], values)
         await execute(tx, SQL["plan_again"], values)

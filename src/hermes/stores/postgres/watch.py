@@ -34,6 +34,7 @@ class PostgresWatch:
             dead_letters=int(figures["dead_letters"]),
             turns=int(figures["turns"]),
             failed=int(figures["failed"]),
+            kill_switch=await fetch_row(tx, dict, SQL["kill_switch"]) or {},
             failing_chores={chore.name: chore.failed for chore in chores},
             spends=await fetch_rows(tx, AgentHourSpend, SQL["spends"]),
         )

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
-from hermes.ports.outbox import Admission, BreakerChange, BreakerTransition, ChannelName
+from hermes.ports.outbox import Admission, BreakerChange, ChannelName
 from hermes.ports.runtime import Clock
 from hermes.stores.redis import REDIS_ERRORS
 
@@ -63,8 +63,7 @@ class RedisBreakers:
             await self._change(channel_name, lambda breaker, _: (rules.release_probe(breaker, is_probe=True), None))
 
     async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
-        changed = await self._change(channel_name, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
-        return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
+        return await self._change(channel_name, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
 
     async def _change(self, channel_name: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
         """Change the state of a channel account atomically. None if Redis cannot be reached, or after MAX_TRIES."""

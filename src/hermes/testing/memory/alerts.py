@@ -81,7 +81,8 @@ class MemoryAlertRecords:
             told = self.sends.get((alert.id, destination, AlertStage.RAISED))
             is_muted = self._is_muted(alert)
             if told is None:
-                if alert.last_at > now - window and route.takes(alert.event, alert.level) and not is_muted:
+                is_news = route.tells_end or not self._was_told(alert, destination, alert.last_at - window)
+                if alert.last_at > now - window and route.takes(alert.event, alert.level) and not is_muted and is_news:
                     self.sends[alert.id, destination, AlertStage.RAISED] = SendRow(now)
             elif told.sent_at is not None and alert.ended_at is None:
                 if alert.last_at > told.sent_at + window and not is_muted:
@@ -171,6 +172,15 @@ class MemoryAlertRecords:
 
     def _open(self, event: str, subject: str) -> StoredAlert | None:
         return next((row for row in self.rows.values() if (row.event, row.subject, row.ended_at) == (event, subject, None)), None)
+
+    def _was_told(self, alert: StoredAlert, destination: str, since: datetime) -> bool:
+        """Whether a message since then was about an earlier alert of the same event and subject, which ended by itself."""
+        earlier = (
+            self.sends.get((row.id, destination, AlertStage.RAISED))
+            for row in self.rows.values()
+            if (row.event, row.subject) == (alert.event, alert.subject) and row.ended_by in {"hermes", "quiet"} and row.id != alert.id
+        )
+        return any(send is not None and send.sent_at is not None and send.sent_at >= since for send in earlier)
 
     def _is_muted(self, alert: StoredAlert) -> bool:
         now = self.clock()

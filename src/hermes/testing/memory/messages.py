@@ -16,7 +16,6 @@ from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessag
 from hermes.ports.outbox import (
     Admission,
     BreakerChange,
-    BreakerTransition,
     ChannelName,
     DeliveryResult,
     MessageBody,
@@ -424,7 +423,7 @@ class MemoryBreakers:
 
     async def stop(self, channel_name: ChannelName) -> BreakerChange | None:
         self.states[channel_name], changed = rules.record_unauthorized(self._of(channel_name), self._now, self.limits)
-        return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
+        return changed
 
     def _of(self, channel_name: ChannelName) -> Breaker:
         return self.states.get(channel_name, CLOSED)

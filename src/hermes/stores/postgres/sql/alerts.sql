@@ -25,10 +25,19 @@ from jsonb_to_recordset(%(reports)s) as report (event text, subject text)
 where alerts.event = report.event and alerts.subject = report.subject and ended_at is null
 
 -- name: plan_new
+-- An alert that ended by itself and comes again within the window is no news, unless the destination is told of ends.
+with told as materialized (
+    select event, subject, max(sent_at) as sent_at
+    from alerts join alert_sends on alert_id = id and destination = %(destination)s and stage = 'raised'
+    where ended_by in ('hermes', 'quiet') and last_at > now() - make_interval(secs => 2 * %(window_s)s)
+        and sent_at is not null and not %(tells_end)s
+    group by event, subject
+)
 insert into alert_sends (alert_id, destination)
-select id, %(destination)s from alerts
+select id, %(destination)s from alerts left join told using (event, subject)
 where last_at > now() - make_interval(secs => %(window_s)s)
     and level = any(%(levels)s) and (%(events)s::text[] is null or event = any(%(events)s))
+    and (told.sent_at is null or told.sent_at < last_at - make_interval(secs => %(window_s)s))
     and not exists (select from alert_sends where alert_id = alerts.id and destination = %(destination)s and stage = 'raised')
     and not exists (
         select from alert_mutes

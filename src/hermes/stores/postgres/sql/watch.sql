@@ -12,8 +12,12 @@ from outbox where state = 'dead'
 select count(*) as turns, count(*) filter (where meta ->> 'outcome' in ('retry_later', 'busy', 'apologised')) as failed
 from interactions where created_at > now() - make_interval(secs => %(failed_within_s)s)
 
+-- name: kill_switch
+select by, reason from kill_latch where released_at is null
+
 -- name: failing_chores
-select name, failed from chores where failed is not null order by name
+-- Not the chore that reads this: it does not fail now.
+select name, failed from chores where failed is not null and name <> 'watch' order by name
 
 -- name: spends
 with hours as (

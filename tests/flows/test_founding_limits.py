@@ -159,7 +159,8 @@ async def test_of_5000_sends_that_wait_the_next_is_a_dead_letter_at_once_with_an
             await s.until("select state, outcome, count(*) from outbox where state = 'dead' group by 1, 2", [("dead", "rate_limited", 1)])
         [alert] = [each for each in logs if each["event"] == "failed_sends_overflowed"]
         assert (alert["platform"], alert["account"], alert["outcome"]) == ("telegram", "fake", "rate_limited")
-        assert (await s.service.hermes.queue_lengths())["failed_sends"] == 5_000
+        async with s.service.database.begin() as tx:
+            assert (await s.service.hermes.adapters.outbox.lengths(tx)).failed_sends == 5_000
         [(reason,)] = await s.ask("select reason from outbox where state = 'dead'")
         assert "5000 other messages wait" in reason
         refunded = (

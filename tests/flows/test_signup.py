@@ -6,10 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.cli.users import signup_of
 from hermes.ports.credits import Balance
 from hermes.ports.users import NewUser, User, UserChannel, UserState
 from hermes.router.replies import ReplyKind, reply
+from hermes.router.signup import Signup
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.service import Service, running
 
@@ -39,6 +39,11 @@ async def write(service: Service, text: str) -> str:
             await asyncio.sleep(0.02)
 
 
+def signup_of(service: Service) -> Signup:
+    adapters, given = service.hermes.adapters, service.hermes.settings.credits
+    return Signup(people=adapters.people, credits=adapters.credits, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
+
+
 async def who(service: Service) -> tuple[User, Balance]:
     async with service.database.begin() as tx:
         user = await service.hermes.adapters.people.find(tx, PHONE)
@@ -51,7 +56,7 @@ async def test_a_stranger_is_told_to_sign_up_and_answered_once_they_are_let_in(s
     stranger, balance = await who(service)
     assert (stranger.state, balance, service.thinker.asked) == (UserState.STRANGER, Balance(0, 0), [])
     async with service.database.begin() as tx:
-        await signup_of(service.hermes).activate(tx, stranger.id)
+        await signup_of(service).activate(tx, stranger.id)
     assert await write(service, "find me a sunset bar in Canggu") == "find me a sunset bar in Canggu"
     user, balance = await who(service)
     assert (user.id, user.state, balance) == (stranger.id, UserState.ACTIVE, Balance(99, 0))
@@ -61,12 +66,12 @@ async def test_who_signed_up_is_told_to_activate_on_the_channel_on_which_they_we
     assert await write(service, "is there somebody at the door?") == SIGN_UP
     stranger, _ = await who(service)
     async with service.database.begin() as tx:
-        invited = await signup_of(service.hermes).create(tx, NewUser(language="en"))
+        invited = await signup_of(service).create(tx, NewUser(language="en"))
         linked = await service.hermes.adapters.people.link(tx, invited.id, PHONE)
     assert linked.replaced == stranger.id
     assert await write(service, "and what about now, please?") == ACTIVATE
     async with service.database.begin() as tx:
-        await signup_of(service.hermes).activate(tx, invited.id)
+        await signup_of(service).activate(tx, invited.id)
     assert await write(service, "and what about now, please?") == "and what about now, please?"
     user, balance = await who(service)
     assert (user.id, user.state, balance) == (invited.id, UserState.ACTIVE, Balance(99, 0))

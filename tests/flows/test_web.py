@@ -339,6 +339,7 @@ async def test_the_api_describes_itself(service: Service) -> None:
         "/v1/ops/events",
         "/v1/ops/fleet",
         "/v1/ops/fleet/events",
+        "/v1/ops/fleet/{agent}/cap",
         "/v1/ops/fleet/{agent}/health",
         "/v1/ops/fleet/{agent}/swap",
         "/v1/runs",

@@ -1,4 +1,4 @@
-"""Hermes' home on this machine: the folder, its master key, and the stores that run embedded in it."""
+"""Hermes' home on this machine: the folder, its master key, the stores that run embedded in it, and where it is reached."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from pathlib import Path
 
 import psycopg
 
-from hermes.config import Environment, Settings, platform_home
+from hermes.config import Environment, Settings, WebSettings, platform_home
 from hermes.ports.errors import StartRefused
 from hermes.stores import embedded
 from hermes.stores.embedded.home import home_at
 from hermes.stores.seal import new_master_key
 
 __all__ = [
+    "CHAT_KEY_FILE",
+    "EVERY_ADDRESS",
     "MASTER_KEY_FILE",
     "check_database_address",
+    "example_url",
     "home_of",
+    "local_url",
     "master_keys",
     "new_master_key",
     "open_database_address",
@@ -29,6 +33,9 @@ __all__ = [
 ]
 
 MASTER_KEY_FILE = "master.key"
+CHAT_KEY_FILE = "chat.key"
+"""In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # these mean every address of this machine
 
 
 def home_of(settings: Settings) -> Path:
@@ -112,3 +119,17 @@ def running_database(settings: Settings) -> str | None:
         return settings.database_url.reveal()
     home = home_of(settings)
     return None if embedded.status(home).postgres is None else home_at(home).addresses.database_url
+
+
+# --- where this Hermes is reached
+
+
+def local_url(web: WebSettings) -> str:
+    """Return the address of this Hermes on this machine, without a slash at its end."""
+    host = EVERY_ADDRESS.get(web.host, web.host)
+    return f"http://[{host}]:{web.port}" if ":" in host else f"http://{host}:{web.port}"
+
+
+def example_url(web: WebSettings) -> str:
+    """Return the address to show in an example: the public one, or else the one on this machine."""
+    return web.public_url.rstrip("/") if web.public_url is not None else local_url(web)

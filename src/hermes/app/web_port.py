@@ -12,17 +12,14 @@ from uuid import UUID
 
 import psycopg
 
-from hermes.app.home import home_of, running_database
-from hermes.config import Settings, WebSettings
+from hermes.app.home import CHAT_KEY_FILE, home_of, local_url, running_database
+from hermes.config import Settings
 from hermes.http_client import HttpClient, TransportError
 
 PROBE_TIMEOUT_S = 2.0
 MAX_HEALTH_BYTES = 10_000
 PROCESS_HEADER = "X-Hermes-Process"
 """The header of `/health` with the id of the process (`processes.id`)."""
-CHAT_KEY_FILE = "chat.key"
-"""In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
-EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # these mean every address of this machine
 
 
 class PortUse(StrEnum):
@@ -34,17 +31,6 @@ class PortUse(StrEnum):
     TAKEN = "taken"
     FORBIDDEN = "forbidden"
     """This user may not listen there, or the machine has no such address."""
-
-
-def local_url(web: WebSettings) -> str:
-    """Return the address of this Hermes on this machine, without a slash at its end."""
-    host = EVERY_ADDRESS.get(web.host, web.host)
-    return f"http://[{host}]:{web.port}" if ":" in host else f"http://{host}:{web.port}"
-
-
-def example_url(web: WebSettings) -> str:
-    """Return the address to show in an example: the public one, or else the one on this machine."""
-    return web.public_url.rstrip("/") if web.public_url is not None else local_url(web)
 
 
 def refuse_port(host: str, port: int) -> OSError | None:

@@ -14,9 +14,8 @@ from uuid import UUID
 
 import aiohttp
 
-from hermes.app.home import home_of
+from hermes.app.home import CHAT_KEY_FILE, EVERY_ADDRESS, home_of, local_url
 from hermes.app.tables import open_tables
-from hermes.app.web_port import CHAT_KEY_FILE, EVERY_ADDRESS, local_url
 from hermes.cli.output import BAD_INPUT, CANNOT_RUN
 from hermes.config import Settings
 from hermes.ports.errors import PortError

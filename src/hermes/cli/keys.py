@@ -11,9 +11,8 @@ import typer
 from rich.text import Text
 
 from hermes.app.catalogue import tiers_of
-from hermes.app.home import new_master_key
+from hermes.app.home import example_url, new_master_key
 from hermes.app.tables import Tables
-from hermes.app.web_port import example_url
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, complete_from
 from hermes.cli.output import fail, print_json, print_result, print_table

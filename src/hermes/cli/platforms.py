@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from hermes.app.home import local_url
 from hermes.app.tables import Tables
-from hermes.app.web_port import local_url
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.cli.commands import app
 from hermes.cli.options import Config

@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from hermes.app.catalogue import catalogue_from, check_prices, prices_from
-from hermes.app.home import new_master_key
+from hermes.app.home import example_url, new_master_key
 from hermes.app.setup_plan import ModelProvider
-from hermes.app.web_port import example_url
 from hermes.cli.commands import app, lazy_parts
 from hermes.cli.doctor import finding_json
 from hermes.cli.options import Config, Json, complete_from

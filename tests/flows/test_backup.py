@@ -334,19 +334,27 @@ async def test_a_restore_that_is_cut_off_leaves_the_target_empty(service: Servic
     await restore_backup(service.hermes.settings, made.file, RestoreOptions(target_url=empty_database_url))
 
 
+BY_THE_CLOCK = ("processes", "process_events", "chores", "sum_marks", "spend_hours", "tool_hours")
+"""Tables that a running service writes although nobody asks it for anything."""
+
+
+async def rows_of_messages(url: str) -> dict[str, tuple[int, str]]:
+    return {table: rows for table, rows in (await restored_rows(url)).items() if table not in BY_THE_CLOCK}
+
+
 async def test_a_target_that_is_not_empty_and_missing_keys_are_refused(
     service: Service, database_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:
     await say(service, await service.key())
     made = await make_backup(service.hermes.settings, tmp_path / "now.backup")
-    before = await restored_rows(database_url)
+    before = await rows_of_messages(database_url)
     with pytest.raises(CopyRefused, match="not empty"):
         await restore_backup(service.hermes.settings, made.file, RestoreOptions(target_url=database_url))
     with pytest.raises(CopyRefused, match="--replace is for the embedded"):
         await restore_backup(service.hermes.settings, made.file, RestoreOptions(replaces=True))
     with pytest.raises(StartRefused, match="master keys that are not set"):
         await restore_backup(replace(service.hermes.settings, home=tmp_path), made.file, RestoreOptions(target_url=empty_database_url))
-    assert await restored_rows(database_url) == before
+    assert await rows_of_messages(database_url) == before
     assert await is_empty(empty_database_url)
 
 

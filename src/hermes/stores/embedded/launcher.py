@@ -23,6 +23,7 @@ from hermes.stores.embedded.home import (
     Home,
     HomeInUse,
     HomeUnusable,
+    ServerFailed,
     StoreUrls,
     give_to_owner,
     home_at,
@@ -164,7 +165,13 @@ def start_both(home: Home, binaries: Binaries, user: ServerUser) -> None:
     clear_scratch(home)
     make_sockets(home)
     valkey_ready = start_valkey(home, binaries, user)
-    start_postgres(home, binaries, user)
+    try:
+        start_postgres(home, binaries, user)
+    except BaseException:
+        # A process that has only just begun is not known as Valkey yet, and would not be stopped.
+        with suppress(ServerFailed):
+            valkey_ready()
+        raise
     valkey_ready()
 
 

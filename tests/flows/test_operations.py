@@ -61,7 +61,7 @@ class Reader:
 async def started(reader: Reader) -> "asyncio.Task[None]":
     reader.connected.clear()
     task = asyncio.create_task(reader.follow())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reader.connected.wait()
     return task
 

@@ -1,7 +1,8 @@
 """Training data out of graphs: how fast rows and trees are planned, how much memory an export takes, what more processes bring.
 
-    scripts/bench export                    everything
-    scripts/bench export workers            one part of it: speed, memory or workers
+    scripts/bench export                            everything
+    scripts/bench export workers                    one part of it: speed, whole, memory or workers
+    scripts/bench export whole --against COMMIT     whole exports of this tree beside those of another commit
 
 All data is generated and the same in every run; all figures are from one run, on one core but for `workers`; ratios are what counts. Where
 TRL and verifiers are installed, they plan the same calls in the same run; where Daft is, it exports the same graphs. Exits with 1 if a
@@ -9,12 +10,11 @@ promise is broken."""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import importlib.util
 import itertools
 import os
-import platform
-import random
 import resource
 import subprocess
 import sys
@@ -29,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exports.one_export import peak_mb
+from exports.sessions import long_session, short_session, write_sessions
+from exports.whole import whole
 
-from hermes import CallRecord, MessageGraph
+from hermes import MessageGraph
 from hermes.trajectories.calls import TOKEN_BYTES, SampledCall, SamplePolicies, read_calls
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
@@ -44,93 +47,6 @@ SHORT_SESSIONS = 10_000
 MEMORY_SESSIONS = (1_000, 10_000, 50_000)
 PEER_SHORT_SESSIONS = 200
 """So many of the short sessions are given to the peers; their speed does not depend on the number."""
-
-
-# Generated sessions ----------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Writer:
-    """An agent's chat, and the tokens that a server would have been sent for it."""
-
-    random: random.Random
-    name: str
-    chat: MessageGraph
-    tokens: list[int] = field(default_factory=list)
-    lengths: dict[str, int] = field(default_factory=dict)
-    """How many tokens each message takes, by its text."""
-
-    def some(self, low: int, high: int) -> list[int]:
-        return [self.random.randrange(VOCABULARY) for _ in range(self.random.randint(low, high))]
-
-    def say(self, role: str, tokens: list[int], **metadata: Any) -> None:
-        text = self._text(tokens)
-        self.chat.append({"role": role, "content": text, **({"metadata": metadata} if metadata else {})})
-        self.tokens = self.tokens + tokens
-
-    def sample(self, low: int, high: int) -> list[int]:
-        tokens = self.some(low, high)
-        text = self._text(tokens)
-        logprobs = [-self.random.random() for _ in tokens]
-        call = CallRecord(
-            prompt_token_ids=self.tokens, token_ids=tokens, logprobs=logprobs, sample_id=f"sample {text}", tokenizer="generated"
-        )
-        self.chat.append({"role": "assistant", "content": text}, call=call)
-        self.tokens = self.tokens + tokens
-        return tokens
-
-    def _text(self, tokens: list[int]) -> str:
-        text = f"{self.name} {len(self.lengths)}"
-        self.lengths[text] = len(tokens)
-        return text
-
-    def opened(self, name: str, chat: MessageGraph, tokens: list[int]) -> Writer:
-        return Writer(self.random, name, chat, tokens, self.lengths)
-
-
-def long_session() -> tuple[MessageGraph, dict[str, int]]:
-    """300 turns, a subagent of 5 calls every 10 turns, 3 compactions whose summaries are sampled: 453 calls, 7 M call tokens."""
-    agent = Writer(random.Random(0), "agent", MessageGraph(seed="long"))
-    rules = agent.some(1500, 1500)
-    agent.say("system", rules)
-    agent.say("user", agent.some(300, 300))
-    for turn in range(1, 301):
-        agent.sample(50, 330)
-        subagent = _subagent(agent) if turn % 10 == 0 else None
-        agent.say("tool", agent.some(50, 630), **({"chat": subagent} if subagent is not None else {}))
-        if turn % 75 == 0 and turn < 300:
-            summariser = agent.opened("summariser", agent.chat.fork(), agent.tokens)
-            summariser.say("user", agent.some(60, 60))
-            summary = summariser.sample(400, 400)
-            text = agent._text(summary)
-            agent.chat.compact(slice(1, None), {"role": "user", "content": text, "metadata": {"chat": summariser.chat}})
-            agent.tokens = rules + summary
-    return agent.chat, agent.lengths
-
-
-def _subagent(agent: Writer) -> MessageGraph:
-    subagent = agent.opened("subagent", MessageGraph(seed=f"subagent {len(agent.lengths)}"), [])
-    subagent.say("system", agent.some(700, 700))
-    for _ in range(5):
-        subagent.sample(50, 330)
-        subagent.say("tool", agent.some(50, 630))
-    return subagent.chat
-
-
-def short_session(number: int) -> tuple[MessageGraph, dict[str, int]]:
-    """Two questions and their answers; in every fourth session the first question is edited and asked again."""
-    writer = Writer(random.Random(number), str(number), MessageGraph(seed=str(number)))
-    system = writer.some(150, 250)
-    writer.say("system", system)
-    for _ in range(2):
-        writer.say("user", writer.some(20, 60))
-        writer.sample(30, 90)
-    if number % 4 == 0:
-        question = writer.some(20, 60)
-        writer.chat[1:] = [{"role": "user", "content": writer._text(question)}]
-        writer.tokens = system + question
-        writer.sample(30, 90)
-    return writer.chat, writer.lengths
 
 
 # Planning --------------------------------------------------------------------------------------------------------
@@ -383,12 +299,6 @@ def _ms(seconds: float) -> str:
 # Memory and whole exports ----------------------------------------------------------------------------------------
 
 
-def write_sessions(file: Path, count: int) -> None:
-    with file.open("w", encoding="utf-8") as lines:
-        for number in range(count):
-            lines.write(short_session(number)[0].to_json() + "\n")
-
-
 @dataclass(frozen=True, slots=True)
 class Exported:
     """One whole export, made in a process of its own."""
@@ -410,15 +320,6 @@ def whole_export(file: Path, count: int, kind: str) -> Exported:
         assert manifest["tokens"]["sampled"] == manifest["tokens"]["trained"]
         size = sum(path.stat().st_size for path in out.iterdir())
     return Exported(took, peak_mb(), manifest["samples"], manifest["tokens"]["sampled"], size / 1e6)
-
-
-def peak_mb() -> float:
-    """Most memory that this process held at any time, in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent held when it started us
-        return next(int(line.split()[1]) for line in status.read_text("ascii").splitlines() if line.startswith("VmHWM")) / 1024
-    unit = 1e6 if platform.system() == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def alone(job: Callable[..., Any], *arguments: Any) -> Any:
@@ -478,7 +379,7 @@ def memory() -> dict[str, bool]:
     """Export a growing number of short sessions; return the promises and whether they were kept."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "short.jsonl"
-        alone(write_sessions, file, MEMORY_SESSIONS[-1])
+        alone(write_sessions, "short", MEMORY_SESSIONS[-1], file)
         growth = {kind: whole_exports(file, kind, MEMORY_SESSIONS) for kind in ("parquet", "tree")}
     return {f"memory of an export to {kind} grows by less than 1,000 bytes a sample": value < 1000 for kind, value in growth.items()}
 
@@ -516,7 +417,7 @@ def workers() -> dict[str, bool]:
     promises: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "short.jsonl"
-        alone(write_sessions, file, SHORT_SESSIONS)
+        alone(write_sessions, "short", SHORT_SESSIONS, file)
         for kind in ("parquet", "sharegpt"):
             one = export_command(file, kind, "--workers", "1")
             more = {name: export_command(file, kind, *words) for name, words in ways.items()}
@@ -530,16 +431,28 @@ def workers() -> dict[str, bool]:
     return promises
 
 
-PARTS = {"speed": speed, "memory": memory, "workers": workers}
+def whole_exports_beside_floors(against: str | None) -> dict[str, bool]:
+    """Export small, short and long sessions whole; return the promises and whether they were kept."""
+    rows, promises = whole(against)
+    table("whole exports from JSONL, beside the least work (CPU)", ["", "CPU", "peak memory", "times the least"], rows)
+    return promises
 
 
-def main(wanted: Sequence[str]) -> int:
+PARTS = ("speed", "whole", "memory", "workers")
+
+
+def main(words: Sequence[str]) -> int:
     """Run the parts asked for, or all."""
+    parser = argparse.ArgumentParser(prog="scripts/bench export")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; everything if left out")
+    parser.add_argument("--against", metavar="COMMIT", help="measure whole exports of this commit too")
+    asked = parser.parse_args(words)
     print(f"Python {sys.version.split()[0]}")
     promises: dict[str, bool] = {}
-    for name, part in PARTS.items():
-        if name in wanted or not wanted:
-            promises |= part()
+    jobs = {"speed": speed, "whole": partial(whole_exports_beside_floors, asked.against), "memory": memory, "workers": workers}
+    for name in PARTS:
+        if name in asked.parts or not asked.parts:
+            promises |= jobs[name]()
     print()
     for promise, is_kept in promises.items():
         print(f"  {'kept  ' if is_kept else 'BROKEN'}  {promise}")

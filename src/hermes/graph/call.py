@@ -1,28 +1,21 @@
-"""The record of one model call: what the server was asked for and what it gave back.
-
-Token lists are kept as arrays (4 bytes a token), not as Python integers. Knows nothing about graphs."""
+"""The record of one model call: what the server was asked for and what it gave back. Knows nothing about graphs."""
 
 from __future__ import annotations
 
-import sys
 from array import array
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import isnan
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, freeze_object, plain_text, thaw
+from hermes.graph.message import FrozenDict, FrozenList, canonical, canonical_text, digest, freeze_object, plain_text, thaw
+from hermes.graph.token_arrays import PromptDigests, array_as_canonical, array_as_json, array_from_json, check_array, to_array
 
 LogprobMode = Literal["raw", "processed"]
 """Whether the server read logprobs before (`raw`) or after (`processed`) it applied temperature, top-p and the like."""
 
 SCRIPTED = "scripted"
 """The `model` of a call that a script answered: no model sampled the answer, so it is not training data."""
-
-_JSON_NAME = {"i": "int32", "f": "float32"}
 
 
 class PolicySpan(NamedTuple):
@@ -33,7 +26,7 @@ class PolicySpan(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # without slots: a record that was read holds only the fields that it has
 class CallRecord:
     """One model call. Everything is optional: record what the server returned, never a guess.
 
@@ -73,31 +66,10 @@ class CallRecord:
     _digest: list[bytes] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        for name in _TEXTS:
+        for name, check in _CHECKS.items():
             value = getattr(self, name)
             if value is not None:
-                if not isinstance(value, str):
-                    raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
-                put(self, name, plain_text(value))
-                if name != "raw_text" and not _is_unicode(getattr(self, name)):
-                    raise CallError(f"call.{name}", "half a surrogate pair cannot be part of a name")
-        if self.logprob_mode not in (None, "raw", "processed"):
-            raise CallError("call.logprob_mode", f"{self.logprob_mode!r} is neither 'raw' nor 'processed'")
-        try:
-            for name in ("sampling", "usage", "extra", "redacted"):
-                put(self, name, freeze_object(getattr(self, name), f"call.{name}"))
-            put(self, "tools", freeze_tools(self.tools, "call.tools"))
-        except MessageError as error:
-            raise CallError(error.path, error.reason) from None
-        for part, known in (self.redacted or {}).items():
-            if part not in _PARTS or not isinstance(known, str):
-                raise CallError(f"call.redacted.{part}", "expected the digest of a part")
-            check_hex(known, f"call.redacted.{part}")
-        put(self, "policy_spans", _check_spans(self.policy_spans))
-        put(self, "prompt_token_ids", _to_array("i", self.prompt_token_ids, "call.prompt_token_ids"))
-        put(self, "token_ids", _to_array("i", self.token_ids, "call.token_ids"))
-        put(self, "logprobs", _to_array("f", self.logprobs, "call.logprobs"))
+                object.__setattr__(self, name, check(name, value))
 
     @property
     def digest(self) -> bytes:
@@ -105,51 +77,80 @@ class CallRecord:
         self.seal()
         return self._digest[0]
 
-    def seal(self) -> None:
-        """Compute the digest now, so that a later change is noticed."""
+    def seal(self, prompts: PromptDigests | None = None) -> None:
+        """Compute the digest now, so that a later change is noticed. `prompts` as in `compute_digest`."""
         if not self._digest:
-            self._digest.append(self.compute_digest())
+            self._digest.append(self.compute_digest(prompts))
 
-    def compute_digest(self) -> bytes:
-        """Return the digest of the record as it is now. An erased part counts with the digest it had."""
-        record = self.to_dict()
-        gone = record.pop("redacted", {})
-        parts = {name: {field: record.pop(field) for field in names if field in record} for name, names in _PARTS.items()}
-        digests = [bytes.fromhex(gone[name]) if name in gone and not part else digest(canonical(part)) for name, part in parts.items()]
-        return digest(b"hermes.call\0" + b"".join(digests) + canonical(record))
+    def compute_digest(self, prompts: PromptDigests | None = None) -> bytes:
+        """Return the digest of the record as it is now. An erased part counts with the digest it had.
+
+        `prompts` computed the digests of the calls before: a prompt that continues one of theirs costs only what it adds."""
+        prompt = (prompts or PromptDigests()).digest(self.prompt_token_ids)
+        completion = self._canonical(_PARTS["completion"])
+        gone = self.redacted or {}
+        if "prompt" in gone and self.prompt_token_ids is None:
+            prompt = bytes.fromhex(gone["prompt"])
+        answer = bytes.fromhex(gone["completion"]) if "completion" in gone and completion == b"{}" else digest(completion)
+        return digest(b"hermes.call\0" + prompt + answer + self._canonical(_NAMES))
 
     def part_digest(self, part: str) -> str:
         """Return the digest of one part; it is all that stays of an erased part."""
-        record = self.to_dict()
-        return digest(canonical({field: record[field] for field in _PARTS[part] if field in record})).hex()
+        return digest(self._canonical(_PARTS[part])).hex()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; absent fields are left out, arrays are base64 of little-endian values."""
+        return self._as_json(_FIELDS)
+
+    def without_prompt(self) -> dict[str, Any]:
+        """Return what `to_dict` returns, without `prompt_token_ids`: in a document, prompts are most of what there is to write."""
+        return self._as_json(_WITHOUT_PROMPT)
+
+    def _canonical(self, names: Iterable[str]) -> bytes:
+        """Return the canonical bytes of `_as_json`; `names` are in their canonical order. Does not make the texts of arrays twice."""
+        parts = []
+        held = self.__dict__
+        for name in names:
+            value = held.get(name)
+            if value is None or value is False:
+                continue
+            if type(value) is str:
+                text = canonical_text(value)
+            elif type(value) is array:
+                text = array_as_canonical(value)
+            else:
+                text = canonical(value)
+            parts.append(_KEYS[name] + text)
+        return b"{%b}" % b",".join(parts)
+
+    def _as_json(self, names: Iterable[str]) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for name in _FIELDS:
+        for name in names:
             value = getattr(self, name)
+            if value is None or value is False:
+                continue
             if isinstance(value, array):
-                out[name] = {_JSON_NAME[value.typecode]: b64encode(_little_endian(value).tobytes()).decode("ascii")}
-            elif name == "policy_spans" and value is not None:
-                out[name] = [list(span) for span in value]
-            elif value is not None and value is not False:
-                out[name] = value
+                value = array_as_json(value)
+            elif name == "policy_spans":
+                value = [list(span) for span in value]
+            out[name] = value
         return out
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallRecord:
         """Read what `to_dict` wrote; raise CallError with the path to the fault."""
-        known = dict(data)
-        for name in data:
-            if name not in _FIELDS:
-                raise CallError(f"call.{name}", "unknown field")
-        for name in ("prompt_token_ids", "token_ids", "logprobs"):
-            if name in known:
-                known[name] = _from_base64("f" if name == "logprobs" else "i", known[name], f"call.{name}")
-        for name, kind in (("policy_spans", list), ("prompt_derived", bool)):
-            if name in known and not isinstance(known[name], kind):
-                raise CallError(f"call.{name}", f"expected {kind.__name__}, got {type(known[name]).__name__}")
-        return cls(**known)
+        if not data.keys() <= _FIELD_NAMES:
+            raise CallError(f"call.{next(name for name in data if name not in _FIELD_NAMES)}", "unknown field")
+        # Without the constructor, which takes as long to sort out nineteen keywords as the rest of the reading takes.
+        record = object.__new__(cls)
+        held = record.__dict__
+        for name, value in data.items():
+            if type(value) is str and name in _TEXTS and value.isascii():
+                held[name] = value  # the usual case of a text
+            else:
+                held[name] = _READERS[name](name, value)
+        held["_digest"] = []
+        return record
 
     def erase(self, part: str) -> CallRecord:
         """Return this record without the text and tokens of its `prompt` or its `completion`; the digest stays."""
@@ -171,12 +172,14 @@ class CallRecord:
 
 
 _FIELDS = tuple(sorted(f.name for f in fields(CallRecord) if f.init))
-_TEXTS = (
-    *("model", "policy_version", "finish_reason", "raw_text", "template_id"),
-    *("tokenizer", "request_digest", "sample_id"),
-)
-_PARTS = {"prompt": ("prompt_token_ids",), "completion": ("raw_text", "token_ids", "logprobs", "extra")}
-"""The fields that hold text or tokens of the messages, by part. Each part can be erased without the other."""
+_FIELD_NAMES = frozenset(_FIELDS)
+_PARTS = {"prompt": ("prompt_token_ids",), "completion": ("extra", "logprobs", "raw_text", "token_ids")}
+"""The fields that hold text or tokens of the messages, by part, sorted. Each part can be erased without the other."""
+_ARRAYS: dict[str, Literal["i", "f"]] = {"prompt_token_ids": "i", "token_ids": "i", "logprobs": "f"}
+_NAMES = tuple(name for name in _FIELDS if name != "redacted" and not any(name in part for part in _PARTS.values()))
+"""The fields that neither part holds."""
+_KEYS = {name: canonical_text(name) + b":" for name in _FIELDS}
+_WITHOUT_PROMPT = tuple(name for name in _FIELDS if name != "prompt_token_ids")
 
 
 def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
@@ -196,24 +199,71 @@ def check_hex(text: str, path: str) -> None:
         raise CallError(path, "expected 64 hexadecimal digits")
 
 
-_Number = TypeVar("_Number", int, float)
+def _check_text(name: str, value: Any) -> str:
+    if type(value) is str and value.isascii():
+        return value
+    if not isinstance(value, str):
+        raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
+    text = plain_text(value)
+    if name != "raw_text" and not _is_unicode(text):
+        raise CallError(f"call.{name}", "half a surrogate pair cannot be part of a name")
+    return text
 
 
-def _to_array(typecode: Literal["i", "f"], values: Iterable[_Number] | None, path: str) -> array[Any] | None:
-    if values is None:
-        return None
-    if isinstance(values, bytes | bytearray):  # array() would read them as memory
-        raise CallError(path, f"expected a list of {_JSON_NAME[typecode]} values, got {type(values).__name__}")
+def _check_logprob_mode(name: str, value: Any) -> Any:
+    if value not in ("raw", "processed"):
+        raise CallError(f"call.{name}", f"{value!r} is neither 'raw' nor 'processed'")
+    return value
+
+
+def _check_object(name: str, value: Any) -> FrozenDict | None:
     try:
-        compact = array(typecode, values)
-    except (TypeError, OverflowError, ValueError) as error:
-        raise CallError(path, f"expected a list of {_JSON_NAME[typecode]} values ({error})") from None
-    if typecode == "f" and any(map(isnan, compact)):
-        raise CallError(path, "NaN is not a logprob")
-    # The sign is the top bit of each value's last byte: `isascii` checks all of them at memory speed.
-    if typecode == "i" and not _little_endian(compact).tobytes()[3::4].isascii():
-        raise CallError(path, "a token id must not be negative")
-    return compact
+        return freeze_object(value, f"call.{name}")
+    except MessageError as error:
+        raise CallError(error.path, error.reason) from None
+
+
+def _check_tools(name: str, value: Any) -> FrozenList | None:
+    try:
+        return freeze_tools(value, f"call.{name}")
+    except MessageError as error:
+        raise CallError(error.path, error.reason) from None
+
+
+def _check_redacted(name: str, value: Any) -> FrozenDict | None:
+    redacted = _check_object(name, value)
+    for part, known in (redacted or {}).items():
+        if part not in _PARTS or not isinstance(known, str):
+            raise CallError(f"call.{name}.{part}", "expected the digest of a part")
+        check_hex(known, f"call.{name}.{part}")
+    return redacted
+
+
+def _check_array(name: str, value: Any) -> array[Any] | None:
+    return to_array(_ARRAYS[name], value, f"call.{name}")
+
+
+def _read_array(name: str, value: Any) -> array[Any] | None:
+    if isinstance(value, array):
+        return to_array(_ARRAYS[name], value, f"call.{name}")
+    values = array_from_json(_ARRAYS[name], value, f"call.{name}")
+    check_array(values, f"call.{name}")
+    return values
+
+
+def _read_spans(name: str, value: Any) -> tuple[PolicySpan, ...]:
+    return _check_spans(name, _of_kind(list, name, value))
+
+
+def _read_bool(name: str, value: Any) -> bool:
+    known: bool = _of_kind(bool, name, value)
+    return known
+
+
+def _of_kind(kind: type, name: str, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise CallError(f"call.{name}", f"expected {kind.__name__}, got {type(value).__name__}")
+    return value
 
 
 def _is_unicode(text: str) -> bool:
@@ -224,12 +274,10 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _check_spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
-    if spans is None:
-        return None
+def _check_spans(name: str, spans: Iterable[Any]) -> tuple[PolicySpan, ...]:
     checked = []
     for index, span in enumerate(spans):
-        path = f"call.policy_spans[{index}]"
+        path = f"call.{name}[{index}]"
         try:
             version, start, end = span
         except (TypeError, ValueError):
@@ -240,22 +288,29 @@ def _check_spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
     return tuple(checked)
 
 
-def _little_endian(values: array[Any]) -> array[Any]:
-    if sys.byteorder == "little":
-        return values
-    swapped = values[:]
-    swapped.byteswap()
-    return swapped
+_TEXTS = frozenset(
+    ("model", "policy_version", "finish_reason", "raw_text", "template_id", "tokenizer", "request_digest", "sample_id"),
+)
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(_TEXTS, _check_text),
+    "logprob_mode": _check_logprob_mode,
+    **dict.fromkeys(("sampling", "usage", "extra"), _check_object),
+    "redacted": _check_redacted,
+    "tools": _check_tools,
+    "policy_spans": _check_spans,
+    **dict.fromkeys(_ARRAYS, _check_array),
+}
+"""For each field but `prompt_derived`, what checks and freezes a value that is not None."""
 
 
-def _from_base64(typecode: Literal["i", "f"], value: Any, path: str) -> array[Any]:
-    name = _JSON_NAME[typecode]
-    if not isinstance(value, Mapping) or set(value) != {name} or not isinstance(value[name], str):
-        raise CallError(path, f'expected {{"{name}": base64}}')
-    try:
-        data = b64decode(value[name], validate=True)
-        out: array[Any] = array(typecode)
-        out.frombytes(data)
-    except (Base64Error, ValueError) as error:
-        raise CallError(path, str(error)) from None
-    return _little_endian(out)
+def _or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    **{name: _or_none(check) for name, check in _CHECKS.items()},
+    "policy_spans": _read_spans,
+    "prompt_derived": _read_bool,
+    **dict.fromkeys(_ARRAYS, _read_array),
+}
+"""For each field, what reads the value that `to_dict` wrote."""

@@ -73,7 +73,7 @@ def agree(call: CallRecord | None, overlay: Overlay) -> tuple[CallRecord | None,
 
 def _record(history: GraphHistory, head: int, index: int, overlay: Overlay, call: CallRecord | None) -> int:
     if call is not None:
-        call.seal()
+        call.seal(history.prompt_digests)
         call = erase_call(call, history.nodes_of(head), index)
     name = call.sample_id if call is not None and call.sample_id else new_sample_id()
     return history.add_sample(Sample(head, index, name, overlay, call))

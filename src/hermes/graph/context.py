@@ -16,6 +16,8 @@ KeepReasoning = Literal["none", "current_turn", "all"]
 """Which earlier reasoning a call sends: none, the reasoning since the last user message, or all."""
 
 _KEEP = ("none", "current_turn", "all")
+_DEFAULTS = (("tools", None), ("ephemeral", None), ("keep_reasoning", "none"), ("template_id", None), ("system", None))
+SYSTEM_ROLES = ("system", "developer")
 _DROPPED = frozenset({METADATA, THINKING, *REASONING})
 
 
@@ -23,22 +25,26 @@ _DROPPED = frozenset({METADATA, THINKING, *REASONING})
 class Overlay:
     """What one call sent beyond the list. Belongs to the response, and never makes a version.
 
-    >>> Overlay(ephemeral="Be brief.").render([{"role": "user", "content": "Hi"}])
-    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
+    >>> Overlay(system="Be kind.", ephemeral="Be brief.").render([{"role": "user", "content": "Hi"}])
+    [{'role': 'system', 'content': 'Be kind.\n\nBe brief.'}, {'role': 'user', 'content': 'Hi'}]
     """
 
     tools: Sequence[Any] | None = None
     ephemeral: str | None = None
     keep_reasoning: KeepReasoning = "none"
     template_id: str | None = None
+    system: str | None = None
+    """The base system prompt of the call, where the list does not hold it. Sent like `ephemeral`, before it; unlike `ephemeral` it belongs
+    to a saved trajectory."""
     _digest: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", freeze_tools(self.tools, "tools"))
         object.__setattr__(self, "ephemeral", self.ephemeral or None)
+        object.__setattr__(self, "system", self.system or None)
         if self.keep_reasoning not in _KEEP:
             raise MessageError("keep_reasoning", f"{self.keep_reasoning!r} is not one of {', '.join(_KEEP)}")
-        for name in ("ephemeral", "template_id"):
+        for name in ("ephemeral", "template_id", "system"):
             value = getattr(self, name)
             if value is not None:
                 if not isinstance(value, str):
@@ -48,7 +54,7 @@ class Overlay:
     def to_dict(self) -> dict[str, Any]:
         """Return the overlay as JSON values; default values are left out."""
         out: dict[str, Any] = {}
-        for name, default in (("tools", None), ("ephemeral", None), ("keep_reasoning", "none"), ("template_id", None)):
+        for name, default in _DEFAULTS:
             value = getattr(self, name)
             if value != default:
                 out[name] = value
@@ -68,7 +74,26 @@ class Overlay:
         sent: list[dict[str, Any]] = [
             _drop_fields(message, _DROPPED if index < turn_start else frozenset((METADATA,))) for index, message in enumerate(source)
         ]
-        return sent if self.ephemeral is None else _with_ephemeral(sent, self.ephemeral)
+        for text in (self.system, self.ephemeral):
+            sent = sent if text is None else with_system_text(sent, text)
+        return sent
+
+
+def without_tool_blocks(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the messages without tool calls and results, for a model that takes none. A message that is nothing but calls is left out.
+
+    >>> without_tool_blocks([{"role": "assistant", "content": None, "tool_calls": [{}]}, {"role": "tool", "content": "A bar"}])
+    []
+    """
+    kept: list[Mapping[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            continue
+        if not message.get("tool_calls"):
+            kept.append(message)
+        elif message.get("content"):
+            kept.append(FrozenDict({name: value for name, value in message.items() if name != "tool_calls"}))
+    return kept
 
 
 def _turn_start(messages: Sequence[Mapping[str, Any]], keep: KeepReasoning) -> int:
@@ -86,15 +111,16 @@ def _drop_fields(message: Mapping[str, Any], dropped: frozenset[str]) -> dict[st
     return FrozenDict({key: value for key, value in message.items() if key not in dropped})
 
 
-def _with_ephemeral(sent: list[dict[str, Any]], ephemeral: str) -> list[dict[str, Any]]:
-    """Add the text to the first system message; if there is none, put it first as one."""
-    at = next((index for index, message in enumerate(sent) if message["role"] in ("system", "developer")), None)
+def with_system_text(messages: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Return the messages with the text at the end of the first system message; if there is none, with the text before them as one."""
+    sent: list[Any] = list(messages)
+    at = next((index for index, message in enumerate(sent) if message["role"] in SYSTEM_ROLES), None)
     if at is None:
-        return [FrozenDict(role="system", content=ephemeral), *sent]
+        return [FrozenDict(role="system", content=text), *sent]
     content = sent[at].get("content")
     if isinstance(content, list):
-        joined: Any = FrozenList([*content, FrozenDict(type="text", text=f"\n\n{ephemeral}")])
+        joined: Any = FrozenList([*content, FrozenDict(type="text", text=f"\n\n{text}")])
     else:
-        joined = f"{content}\n\n{ephemeral}" if content else ephemeral
+        joined = f"{content}\n\n{text}" if content else text
     sent[at] = FrozenDict({**sent[at], "content": joined})
     return sent

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self, overload
 from hermes.graph.call import CallRecord
 from hermes.graph.codec import decode, encode
 from hermes.graph.commit import append_response, commit
-from hermes.graph.context import KeepReasoning, Overlay
+from hermes.graph.context import KeepReasoning, Overlay, without_tool_blocks
 from hermes.graph.edit import COMPACTION, EDIT, rewrite
 from hermes.graph.edit import extend as extend_list
 from hermes.graph.errors import CycleError, MessageError, UnknownResponse
@@ -27,7 +27,8 @@ from hermes.graph.message import ROLES, FrozenDict, check_message, freeze_items,
 from hermes.graph.node import REDACTED, AttachedChat, Node, new_origin
 from hermes.graph.redact import redact
 from hermes.graph.response import Response, Turn
-from hermes.graph.traversal import Edge, Report
+from hermes.graph.root import root_of
+from hermes.graph.traversal import Edge, Report, find_alteration
 from hermes.graph.traversal import edges as all_edges
 from hermes.graph.traversal import responses as all_responses
 from hermes.graph.traversal import verify as verify_history
@@ -47,14 +48,14 @@ class MessageGraph(MutableSequence[Message]):
     The constructor, `insert` and assignment write authored messages. A message read from a graph is authored too, however it is
     written; `sampled=` overrides. `seed` makes the ids of this conversation differ from any other's; it is random unless given."""
 
-    __slots__ = ("__weakref__", "_history", "_items", "_origin")
+    __slots__ = ("__weakref__", "_held_items", "_history", "_origin")
 
     def __init__(self, messages: Iterable[Any] = (), *, seed: str | None = None) -> None:
         if not isinstance(seed, str | None):
             raise MessageError("seed", f"expected text, got {type(seed).__name__}")
         self._origin = new_origin()
         self._history = GraphHistory(seed)
-        self._items = GraphItems(self._history, self._freeze_message)
+        self._held_items: GraphItems | None = None
         self._history.nodes = self._freeze_all(messages)
 
     @classmethod
@@ -62,8 +63,15 @@ class MessageGraph(MutableSequence[Message]):
         graph = cls.__new__(cls)  # not cls(): a subclass may require arguments
         graph._origin = new_origin()
         graph._history = history
-        graph._items = GraphItems(history, graph._freeze_message)
+        graph._held_items = None
         return graph
+
+    @property
+    def _items(self) -> GraphItems:
+        """The items of this graph, made when the first is read: they refer to the graph, so a graph that has none is freed at once."""
+        if self._held_items is None:
+            self._held_items = GraphItems(self._history, self._freeze_message)
+        return self._held_items
 
     def _open_like(self, history: GraphHistory) -> Self:
         """Return a graph of this one's class, with the attributes that a subclass gave it."""
@@ -294,15 +302,31 @@ class MessageGraph(MutableSequence[Message]):
         return self.previous
 
     @property
-    def messages(self) -> list[Message]:
-        """The founding sketch's name for the list."""
-        return self[:]
+    def messages(self) -> Self:
+        """The founding sketch's name for the list, which is the graph itself: `graph.messages.append(message)` is recorded."""
+        return self
+
+    @messages.setter
+    def messages(self, messages: Iterable[Any]) -> None:
+        """Write authored messages over the whole list, as `graph[:] = messages` does."""
+        self[:] = messages
 
     @property
     def head(self) -> str:
         """The context id of the current list."""
         with self._history.lock:
             return self._history.id_of(len(self._history.kept), len(self)).hex()
+
+    @property
+    def root(self) -> str:
+        """The hash of the whole graph: lists, versions, edges, responses, calls, annotations and attached chats."""
+        with self._history.lock:
+            return root_of(self._history)
+
+    @property
+    def root_read(self) -> str | None:
+        """The root of the document that `from_json` read, if it held; not the root of what changed since."""
+        return self._history.root_read
 
     @property
     def seed(self) -> str:
@@ -336,11 +360,21 @@ class MessageGraph(MutableSequence[Message]):
         ephemeral: str | None = None,
         keep_reasoning: KeepReasoning = "none",
         template_id: str | None = None,
+        *,
+        system: str | None = None,
+        leave_out_tools: bool = False,
     ) -> Turn:
-        """Pin what will be sent: `turn.messages` and `turn.context_id` stay the same even if the list changes meanwhile."""
-        overlay = Overlay(tools, ephemeral, keep_reasoning, template_id)
+        """Pin what will be sent: `turn.messages` and `turn.context_id` stay the same even if the list changes meanwhile.
+
+        `system` is a base system prompt that is not in the list, and `ephemeral` is text for this call alone. Both are sent in the system
+        message; a saved trajectory has `system`, never `ephemeral`. `leave_out_tools`: the model is shown no tool calls and no results."""
+        overlay = Overlay(tools, ephemeral, keep_reasoning, template_id, system)
         with self._history.lock:
-            return Turn(tuple(self._history.nodes), overlay, self._history.seed)
+            nodes = self._history.nodes
+            if leave_out_tools:
+                kept = without_tool_blocks(nodes)
+                nodes = [message if isinstance(message, Node) else self._freeze_message(message, "message") for message in kept]
+            return Turn(tuple(nodes), overlay, self._history.seed)
 
     def commit(self, turn: Turn, message: Any, call: CallRecord | None = None, *, adopt: bool = False) -> Response:
         """Record the response to a prepared turn.
@@ -395,12 +429,19 @@ class MessageGraph(MutableSequence[Message]):
             before = list(self._history.nodes)
             if not redact(self._history, node.digest):
                 raise ValueError("no such message in the graph")
-            self._items.follow(before)
+            if self._held_items is not None:
+                self._held_items.follow(before)
 
     def verify(self) -> Report:
         """Compute every id again; the report is truthy when all agree, and lists what was redacted."""
         with self._history.lock:
             return verify_history(self._history)
+
+    def find_alteration(self) -> str | None:
+        """Return the first problem that `verify` reports, or None. Call it on a graph as `from_json` returned it: reading computed all ids,
+        so it costs little. For a graph that was used since, call `verify`."""
+        with self._history.lock:
+            return find_alteration(self._history)
 
     def to_json(self) -> str:
         """Write the whole graph as JSON; the same graph always gives the same bytes."""
@@ -412,8 +453,8 @@ class MessageGraph(MutableSequence[Message]):
         """Read what `to_json` wrote; raise CodecError with the path to the fault."""
         return cls._open(decode(text, cls._open))
 
-    def to_mermaid(self, width: int = 60) -> str:
-        """Draw the graph as Mermaid text; messages are cut at `width` characters."""
+    def to_mermaid(self, width: int | None = 60) -> str:
+        """Draw the graph as Mermaid text; messages are cut at `width` characters, and shown whole with None."""
         with self._history.lock:
             return draw_mermaid(self._history, width)
 

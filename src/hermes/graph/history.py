@@ -9,13 +9,17 @@ import os
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import compress
+from operator import is_not
 
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
 from hermes.graph.delta import Delta
-from hermes.graph.message import FrozenDict, digest
+from hermes.graph.message import FrozenDict
 from hermes.graph.node import Node, common_prefix, extend_ids, root_id
+from hermes.graph.token_arrays import PromptDigests
 from hermes.graph.version_tree import VersionTree
 
 EMPTY_OVERLAY = Overlay()
@@ -34,6 +38,8 @@ class Sample:
     call: CallRecord | None = None
     sealed: str | None = None
     """The response id as first computed or as loaded; `verify` compares it with the id computed from the content."""
+    is_recorded: bool = False
+    """Whether a document without a root gave the id: then nothing else protects the response, and later documents write the id too."""
 
 
 class GraphHistory:
@@ -41,7 +47,18 @@ class GraphHistory:
 
     __slots__ = (
         *("annotations", "base", "deltas", "edges", "erased", "fresh", "kept", "live", "lock", "nodes", "numbers", "places"),
-        *("revision", "samples", "settled", "since", "snapshots", "version_tree"),
+        *(
+            "broken_root",
+            "is_rootless",
+            "prompt_digests",
+            "revision",
+            "root_read",
+            "samples",
+            "settled",
+            "since",
+            "snapshots",
+            "version_tree",
+        ),
         *("_by_id", "_ids", "_keys", "_last", "_last_ids", "_seed", "_slots"),
     )
 
@@ -79,6 +96,13 @@ class GraphHistory:
         """All samples of the current list that lie on no kept head are in `samples[since:]`."""
         self.base: object = None
         """A store's own notes on the stored state that this one grew from. Nothing here reads it; copies have it too."""
+        self.broken_root: str | None = None
+        """The root of the document that the graph was read from, if its content had another root; later documents say so too."""
+        self.root_read: str | None = None
+        """The root of the document that the graph was read from, if it held; stays the same when the graph changes."""
+        self.is_rootless = False
+        """Whether the graph was read from a document without a root."""
+        self.prompt_digests = PromptDigests()
         self._by_id: dict[str, int] = {}
         self._slots: tuple[object, dict[int, list[Sample]]] | None = None
         self._keys: tuple[int, dict[bytes, list[Sample]]] | None = None
@@ -143,13 +167,14 @@ class GraphHistory:
         return len(self.kept) if head == self.live else self.places[head]
 
     def all_nodes(self) -> Iterator[Node]:
-        """Yield every node of every version once: the current list's nodes, then those that each delta restores."""
-        seen: set[int] = set()
-        for nodes in (self.nodes, *(delta.restored_nodes() for delta in reversed(self.deltas))):
-            for node in nodes:
-                if id(node) not in seen:
-                    seen.add(id(node))
-                    yield node
+        """Return every node of every version once: the current list's nodes, then those that each delta restores."""
+        if not self.deltas:
+            return iter(list(self.nodes))  # each slot has a node object of its own
+        seen: dict[int, Node] = {id(node): node for node in self.nodes}
+        for delta in reversed(self.deltas):
+            for node in delta.restored_nodes():
+                seen.setdefault(id(node), node)
+        return iter(seen.values())
 
     # Ids ---------------------------------------------------------------------------------------------------------
 
@@ -211,23 +236,33 @@ class GraphHistory:
                 insort(self.fresh, sample.index)
         return len(self.samples) - 1
 
-    def response_id(self, sample: Sample) -> str:
-        """Compute the id from context, overlay, message, sample id and call, so that a change in any of them gives another id."""
+    def load_samples(self, samples: list[Sample]) -> None:
+        """Take over all samples of a history that was loaded at once; each lies on one of the heads and has a name of its own."""
+        self.samples = list(samples)
+        self.settled = len(samples)
+        self.fresh = sorted({sample.index for sample in samples if sample.head == self.live})
+
+    def response_id(self, sample: Sample, call: bytes | None = None) -> str:
+        """Compute the id from context, overlay, message, sample id and call, so that a change in any of them gives another id.
+
+        `call` is the digest of the sample's call, if it is computed already."""
+        if sample.call is not None and call is None:
+            sample.call.seal(self.prompt_digests)
+            call = sample.call.digest
         place = self.place_of(sample.head)
-        parts = (
-            self.id_of(place, sample.index),
-            sample.overlay.digest,
-            self.nodes_at(place)[sample.index].digest,
-            digest(sample.sample_id.encode("utf-8", "surrogatepass")),
-            sample.call.compute_digest() if sample.call is not None else bytes(32),
-        )
-        return digest(b"hermes.response\0" + b"".join(parts)).hex()
+        message = self.nodes_at(place)[sample.index]
+        return response_id(self.id_of(place, sample.index), sample.overlay, message, sample.sample_id, call)
 
     def seal(self, sample: Sample) -> str:
         """Return the response's id; it is computed once and then kept."""
         if sample.sealed is None:
             sample.sealed = self.response_id(sample)
         return sample.sealed
+
+    def load_list(self, nodes: list[Node], samples: list[Sample], ids: list[bytes]) -> None:
+        """Take over a graph that is one list; `ids` are the context ids of its first messages, from the empty context on."""
+        self.nodes, self._ids = nodes, ids
+        self.load_samples(samples)
 
     def slots(self) -> dict[int, list[Sample]]:
         """Return the sampled slots of the current list by index: where a model sampled this message in exactly this prefix."""
@@ -271,6 +306,7 @@ class GraphHistory:
         copied.fresh, copied.version_tree, copied.snapshots = list(self.fresh), self.version_tree.copy(), dict(self.snapshots)
         copied.annotations = {key: list(notes) for key, notes in self.annotations.items()}
         copied.erased, copied.base = set(self.erased), self.base
+        copied.broken_root, copied.is_rootless = self.broken_root, self.is_rootless
         return copied
 
     def fork(self, length: int) -> GraphHistory:
@@ -280,14 +316,21 @@ class GraphHistory:
         depths = self.agreement()
         for sample in self.settle():
             if sample.index < min(length, depths[sample.head]):
-                forked.add_sample(Sample(forked.live, sample.index, sample.sample_id, sample.overlay, sample.call, self.seal(sample)))
+                forked.add_sample(replace(sample, head=forked.live, sealed=self.seal(sample)))
                 if sample.sealed in self.annotations:
                     forked.annotations[sample.sealed] = list(self.annotations[sample.sealed])
         for chat in (node.chat for node in forked.nodes):
             for name in self.annotations.keys() & (chat.response_ids if chat is not None else ()):
                 forked.annotations[name] = list(self.annotations[name])
-        forked.erased = set(self.erased)
+        forked.erased, forked.broken_root, forked.is_rootless = set(self.erased), self.broken_root, self.is_rootless
         return forked
+
+
+def response_id(context: bytes, overlay: Overlay, message: Node, sample_id: str, call: bytes | None) -> str:
+    """Return the id of a response from all that it identifies; `context` is the id of the messages before it, `call` the call's digest."""
+    name = sha256(sample_id.encode("utf-8", "surrogatepass")).digest()
+    parts = (b"hermes.response\0", context, overlay.digest, message.digest, name, call or bytes(32))
+    return sha256(b"".join(parts)).hexdigest()
 
 
 def new_sample_id() -> str:
@@ -296,4 +339,4 @@ def new_sample_id() -> str:
 
 def _identical_length(one: Sequence[Node], other: Sequence[Node], limit: int) -> int:
     end = min(len(one), len(other), limit)
-    return next((index for index in range(end) if one[index] is not other[index]), end)
+    return next(compress(range(end), map(is_not, one, other)), end)

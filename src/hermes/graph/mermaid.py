@@ -24,8 +24,8 @@ CLASSES = (
 )
 
 
-def draw_mermaid(history: GraphHistory, width: int = 60) -> str:
-    """Return the Mermaid source; texts are cut at `width` characters."""
+def draw_mermaid(history: GraphHistory, width: int | None = 60) -> str:
+    """Return the Mermaid source; texts are cut at `width` characters, and whole with None."""
     drawing = _MermaidDrawing(width)
     drawing.graph(history, "")
     lines = ["graph TD", *(f"    {line}" for line in drawing.lines), *(f"    {line}" for line in CLASSES)]
@@ -35,7 +35,7 @@ def draw_mermaid(history: GraphHistory, width: int = 60) -> str:
 
 
 class _MermaidDrawing:
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int | None) -> None:
         self.width = width
         self.lines: list[str] = []
         self.indent = ""
@@ -96,17 +96,17 @@ class _MermaidDrawing:
             title = "🔧 Tool Response" if role in ("tool", "function") else f"{ROLE_ICONS[role]} {role.title()} Message"
             self.open(name, title, "responseNode")
             self.attached_chat(name, chat)
-            self.box(f"{name}C", [f"Content: {self.text(node)}"], "metadataNode")
+            self.box(f"{name}C", [role_row(role), f"Content: {self.text(node)}"], "metadataNode")
             self.close()
         elif samples:
             times = f" (sampled {len(samples)} times)" if len(samples) > 1 else ""
             self.open(name, f"💬 Chat Response{times}", "responseNode")
             self.box(f"{name}D", ["📊 Metadata", *_call_rows(samples[0])], "metadataNode")
-            self.box(f"{name}C", [f"📝 {self.text(node)}"], "metadataNode")
+            self.box(f"{name}C", ["📝 Response", role_row(role), f"Content: {self.text(node)}"], "metadataNode")
             self.close()
         else:
             icon = "✂️" if node.redacted else ROLE_ICONS[role]
-            self.box(name, [f"{icon} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
+            self.box(name, [f"{icon} {role.title()} Message", role_row(role), f"Content: {self.text(node)}"], "messageNode")
         return name
 
     def attached_chat(self, name: str, chat: AttachedChat) -> None:
@@ -129,10 +129,16 @@ class _MermaidDrawing:
             self.write(f"{one} --> {other}")
 
     def text(self, node: Node) -> str:
-        """Return the message as one line: its text, its parts, its tool calls."""
-        text = " ".join(_words(node)).strip() or "(empty)"
-        text = " ".join(text.split())
+        """Return the message's text, parts and tool calls: on one line, or, if texts are not cut, with their own lines."""
+        if self.width is None:
+            whole = "\n".join(_words(node)).strip() or "(empty)"
+            return "<br/>".join(_escape_label(line) for line in whole.splitlines())
+        text = " ".join(" ".join(_words(node)).split()) or "(empty)"
         return _escape_label(text if len(text) <= self.width else text[: self.width - 1] + "…")
+
+
+def role_row(role: str) -> str:
+    return f"Role: {role.title()}"
 
 
 def _words(node: Node) -> Iterator[str]:

@@ -7,9 +7,11 @@ So equal prefixes of one conversation have equal ids, and a reader who does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import count
-from typing import Any
+from operator import is_
+from typing import Any, Self
 
 from hermes.graph.message import METADATA, FrozenDict, FrozenList, canonical_message, digest, thaw
 
@@ -84,8 +86,21 @@ class Node(FrozenDict):
         try:
             return self._digest
         except AttributeError:
-            self._digest = digest(canonical_message(self))
-            return self._digest
+            self._digest = known = sha256(canonical_message(self)).digest()
+            return known
+
+    @classmethod
+    def digested(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the node of a message whose fields are frozen, with its digest: a reader of documents needs that of every node."""
+        node = cls(fields)
+        node._digest = sha256(canonical_message(fields)).digest()
+        return node
+
+    def twin(self) -> Self:
+        """Return another node object with the same content, for another slot."""
+        twin = type(self)(self)
+        twin._digest = self.digest
+        return twin
 
     @property
     def chat(self) -> AttachedChat | None:
@@ -113,7 +128,7 @@ def attached_chats(nodes: Iterable[Node]) -> list[AttachedChat]:
     """Return every chat attached to these nodes, to any depth, each once and after those attached inside it."""
     order: list[AttachedChat] = []
     done: set[int] = set()
-    stack = [(node.chat, False) for node in nodes]
+    stack = [(node.chat, False) for node in nodes if METADATA in node]
     stack.reverse()
     while stack:
         chat, is_expanded = stack.pop()
@@ -124,7 +139,7 @@ def attached_chats(nodes: Iterable[Node]) -> list[AttachedChat]:
             order.append(chat)
         else:
             stack.append((chat, True))
-            stack += [(node.chat, False) for node in reversed(list(chat.history.all_nodes()))]
+            stack += [(node.chat, False) for node in reversed(list(chat.history.all_nodes())) if METADATA in node]
     return order
 
 
@@ -136,9 +151,19 @@ def is_same_content(one: Node, other: Node) -> bool:
 def common_prefix(one: Sequence[Node], other: Sequence[Node], start: int = 0) -> int:
     """Return how many leading nodes are the same, given that the first `start` are."""
     end = min(len(one), len(other))
-    while start < end and is_same_content(one[start], other[start]):
-        start += 1
+    while start < end:
+        stop = min(start + _COMPARED_AT_ONCE, end)
+        # Versions share node objects for most of their length: those are compared at the speed of C.
+        if not all(map(is_, one[start:stop], other[start:stop])):
+            while start < stop and is_same_content(one[start], other[start]):
+                start += 1
+            if start < stop:
+                return start
+        start = stop
     return start
+
+
+_COMPARED_AT_ONCE = 256
 
 
 def root_id(seed: str) -> bytes:
@@ -149,6 +174,6 @@ def root_id(seed: str) -> bytes:
 def extend_ids(ids: list[bytes], nodes: Sequence[Node], length: int) -> None:
     """Continue the chain of context ids until `ids[length]` is the id of the first `length` nodes."""
     last = ids[-1]
-    for index in range(len(ids) - 1, length):
-        last = digest(b"hermes.node\0" + last + nodes[index].digest)
+    for node in nodes[len(ids) - 1 : length]:
+        last = sha256(b"hermes.node\0" + last + node.digest).digest()
         ids.append(last)

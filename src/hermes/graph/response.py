@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
 from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
 from hermes.graph.message import FrozenDict, digest
-from hermes.graph.node import Node, extend_ids, root_id
+from hermes.graph.node import Node, Tombstone, extend_ids, root_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ def sent_id(context_id: bytes, overlay: Overlay) -> str:
     return digest(b"hermes.sent\0" + context_id + overlay.digest).hex()
 
 
+class ResponseParts(NamedTuple):
+    """What `Response.read` gives: the properties of the same names."""
+
+    id: str
+    sample_id: str
+    message: Node
+    overlay: Overlay
+    call: CallRecord | None
+    redacted: bool
+    annotations: list[FrozenDict]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
     """One sampled message, with exactly the context it was sampled in. Equal when the ids are equal."""
@@ -59,7 +71,8 @@ class Response:
     @property
     def _sample(self) -> Sample:
         """The sample as it is now: it changes when the sample moves to a kept version, and when its call is erased."""
-        return self._history.settle()[self._at]
+        history = self._history
+        return (history.samples if history.settled == len(history.samples) else history.settle())[self._at]  # type: ignore[return-value]
 
     @property
     def is_own(self) -> bool:
@@ -75,6 +88,17 @@ class Response:
         """The sample's id: a hash of its context, overlay, message, sample id and call."""
         with self._history.lock:
             return self._history.seal(self._sample)
+
+    def read(self) -> ResponseParts:
+        """Read all at once what single properties give: each of them takes the lock and finds the sample anew."""
+        history = self._history
+        with history.lock:
+            sample = self._sample
+            nodes = history.nodes_of(sample.head)
+            is_redacted = Tombstone in map(type, nodes[: sample.index + 1])
+            return ResponseParts(
+                history.seal(sample), sample.sample_id, nodes[sample.index], sample.overlay, sample.call, is_redacted, self.annotations
+            )
 
     @property
     def sample_id(self) -> str:
@@ -129,7 +153,7 @@ class Response:
         """Whether the message or some of its context was erased."""
         with self._history.lock:
             sample = self._sample
-            return any(node.redacted for node in self._history.nodes_of(sample.head)[: sample.index + 1])
+            return Tombstone in map(type, self._history.nodes_of(sample.head)[: sample.index + 1])
 
     @property
     def annotations(self) -> list[FrozenDict]:

@@ -100,7 +100,10 @@ def restore_graph(
 
 def restore_chat(graph: Mapping[str, Any], chats: Sequence[AttachedChat]) -> AttachedChat:
     """Return an attached chat from what `encode_graph` wrote; `chats` are the chats that it may refer to."""
-    return AttachedChat(decode_graph(graph, "chat", chats), MessageGraph._open)
+    history = decode_graph(graph, "chat", chats)
+    for sample in history.settle():
+        sample.is_recorded = False  # the store authenticates what it gives back, so documents need not write the id
+    return AttachedChat(history, MessageGraph._open)
 
 
 def restore_node(value: Any, digest: bytes, chats: Sequence[AttachedChat]) -> Node:

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermes.graph.edit import SEQUENTIAL, SUBAGENT_CALL, SUBAGENT_RETURN
-from hermes.graph.history import GraphHistory
+from hermes.graph.history import GraphHistory, Sample
 from hermes.graph.message import METADATA, canonical_message, digest
 from hermes.graph.response import Response
+from hermes.graph.root import root_of
+from hermes.graph.token_arrays import PromptDigests
+
+ALTERED = "context, message or call was altered"
+INCOMPLETE = "parts of its call are missing"
 
 
 def histories(top: GraphHistory) -> list[GraphHistory]:
@@ -18,7 +23,7 @@ def histories(top: GraphHistory) -> list[GraphHistory]:
     seen = {id(top)}
     for history in found:  # the loop appends to `found`
         for node in history.all_nodes():
-            chat = node.chat
+            chat = node.chat if METADATA in node else None
             if chat is not None and id(chat.history) not in seen:
                 seen.add(id(chat.history))
                 found.append(chat.history)
@@ -34,8 +39,11 @@ def responses(top: GraphHistory) -> Iterator[Response]:
     for history in histories(top):
         for at, sample in enumerate(history.settle()):
             response = Response(history, at, top)
-            same_name = seen.setdefault(sample.sample_id, [])
-            if not any(response.id == other.id for other in same_name):
+            same_name = seen.get(sample.sample_id)
+            if same_name is None:
+                seen[sample.sample_id] = [response]
+                yield response
+            elif not any(response.id == other.id for other in same_name):
                 same_name.append(response)
                 yield response
 
@@ -83,6 +91,11 @@ class Report:
     redacted: tuple[str, ...]
     """Ids of the responses whose message or context was erased."""
     problems: tuple[str, ...]
+    root: str = ""
+    """The root of the whole graph, in hexadecimal (`root.py`)."""
+    is_sealed: bool = True
+    """False if the graph was read from a document without a root, as Hermes once wrote them: then ids show that each response is as it
+    was sampled, and nothing shows that annotations, edges or responses were not changed or removed."""
 
     @property
     def status(self) -> str:
@@ -102,6 +115,8 @@ def verify(top: GraphHistory) -> Report:
         where = "" if number == 0 else f"attached chat {number}: "
         history.forget_ids(-1)
         history.forget_reading()
+        if history.broken_root is not None:
+            problems.append(f"{where}{_broken_root(history.broken_root)}")
         for node in history.all_nodes():
             messages += 1
             if not node.redacted and node.digest != digest(canonical_message(node)):
@@ -110,20 +125,57 @@ def verify(top: GraphHistory) -> Report:
             if chat is not None and node[METADATA].get("length") != len(chat):
                 problems.append(f"{where}metadata.length is not the length of the attached chat")
         names: set[str] = set()
-        by_place = sorted(enumerate(history.settle()), key=lambda pair: history.place_of(pair[1].head))
-        for at, sample in by_place:  # in the order of versions: neighbours share most of their ids, so few are computed
+        prompts = PromptDigests()
+        for at, sample in _by_place(history):
             count += 1
             if sample.sample_id in names:
                 problems.append(f"{where}sample id {sample.sample_id} is used twice")
             names.add(sample.sample_id)
             known = sample.sealed or history.seal(sample)
-            if history.response_id(sample) != known or (sample.call is not None and sample.call.digest != sample.call.compute_digest()):
-                problems.append(f"{where}response {known[:12]} (sample {sample.sample_id}): context, message or call was altered")
+            call = sample.call.compute_digest(prompts) if sample.call is not None else None
+            if history.response_id(sample, call) != known or (sample.call is not None and sample.call.digest != call):
+                problems.append(f"{where}{_name(sample, known)}: {ALTERED}")
             response = Response(history, at, top)
             if response.redacted:
                 redacted.append(known)
             elif sample.call is not None and sample.call.redacted:
-                problems.append(f"{where}response {known[:12]} (sample {sample.sample_id}): parts of its call are missing")
-        unknown = history.annotations and history.annotations.keys() - {response.id for response in responses(history)}
-        problems += [f"{where}annotation for an unknown response {known[:12]}" for known in sorted(unknown)]
-    return Report(messages, count, tuple(redacted), tuple(problems))
+                problems.append(f"{where}{_name(sample, known)}: {INCOMPLETE}")
+        problems += [f"{where}annotation for an unknown response {known[:12]}" for known in _unknown_annotations(history)]
+    return Report(messages, count, tuple(redacted), tuple(problems), root_of(top), not top.is_rootless)
+
+
+def find_alteration(top: GraphHistory) -> str | None:
+    """Return the first problem that `verify` reports of a graph that was just read from a document, or None.
+
+    Reading computed every digest from what it read, so they are used here: no content is hashed a second time."""
+    for number, history in enumerate(histories(top)):
+        where = "" if number == 0 else f"attached chat {number}: "
+        if history.broken_root is not None:
+            return f"{where}{_broken_root(history.broken_root)}"
+        for at, sample in _by_place(history):
+            known = history.seal(sample)
+            if sample.is_recorded and history.response_id(sample) != known:
+                return f"{where}{_name(sample, known)}: {ALTERED}"
+            if sample.call is not None and sample.call.redacted and not Response(history, at, top).redacted:
+                return f"{where}{_name(sample, known)}: {INCOMPLETE}"
+        for known in _unknown_annotations(history):
+            return f"{where}annotation for an unknown response {known[:12]}"
+    return None
+
+
+def _by_place(history: GraphHistory) -> list[tuple[int, Sample]]:
+    """Return the samples with their numbers in the order of versions: neighbours share most of their ids, so few are computed."""
+    numbered = list(enumerate(history.settle()))
+    return sorted(numbered, key=lambda pair: history.place_of(pair[1].head)) if history.kept else numbered
+
+
+def _broken_root(root: str) -> str:
+    return f"altered after it was saved: its root is not {root[:12]}, as the document said"
+
+
+def _name(sample: Sample, known: str) -> str:
+    return f"response {known[:12]} (sample {sample.sample_id})"
+
+
+def _unknown_annotations(history: GraphHistory) -> list[str]:
+    return sorted(history.annotations.keys() - {response.id for response in responses(history)}) if history.annotations else []

@@ -143,6 +143,11 @@ class Version(Sequence[Node]):
     prev_graph = previous
 
     @property
+    def messages(self) -> Version:
+        """The founding sketch's name for the list, which is the version itself. Read-only."""
+        return self
+
+    @property
     def head(self) -> str:
         """The context id of the whole list."""
         ids = [root_id(self._history.seed)]

@@ -74,7 +74,8 @@ def test_unknown_edge_kinds_are_preserved() -> None:
     ("change", "complaint"),
     [
         (lambda d: d.update(format="other"), "^format: expected 'hermes.graph'"),
-        (lambda d: d.update(version=2), "^version: this reader knows version 1"),
+        (lambda d: d.update(version=3), "^version: this reader knows versions 1 and 2"),
+        (lambda d: d.pop("root"), "^root: expected text"),
         (lambda d: d.update(extra=1), "^document.extra: unknown field"),
         (lambda d: d.update(graphs=[]), "^graphs: empty"),
         (lambda d: d.update(graphs={}), "^graphs: expected a list"),
@@ -82,6 +83,7 @@ def test_unknown_edge_kinds_are_preserved() -> None:
         (lambda d: d["graphs"][2]["messages"][0].update(role="bot"), r"^graphs\[2\].messages\[0\].role: unknown role"),
         (lambda d: d["graphs"][2]["messages"].insert(0, 5), r"^graphs\[2\].messages\[0\]: expected an object"),
         (lambda d: d["graphs"][2].update(length=999), r"^graphs\[2\].length: expected a whole number under"),
+        (lambda d: d["graphs"][2]["messages"].append({"role": "user"}), r"^graphs\[2\].messages: a message that no version has"),
         (lambda d: d["graphs"][2].update(length=True), r"^graphs\[2\].length"),
         (lambda d: d["graphs"][2]["versions"][0].update(tail=-1), r"^graphs\[2\].versions\[0\].tail"),
         (lambda d: d["graphs"][2]["versions"][0].update(end=[10**6]), r"^graphs\[2\].versions\[0\].end\[0\]"),

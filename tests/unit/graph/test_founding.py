@@ -24,3 +24,23 @@ def test_an_edit_before_an_assistant_message_keeps_the_graph_as_the_sketch_did()
     assert message_history.prev_graph is not None
     assert [message["content"] for message in message_history.prev_graph] == ["s", "q", "a"]
     assert [message["content"] for message in message_history.messages] == ["s", "edited", "a"]
+
+
+def test_the_sketchs_name_for_the_list_is_the_list_itself() -> None:
+    chat = MessageGraph()
+    chat.messages.append({"role": "user", "content": "q"})
+    chat.messages.append({"role": "assistant", "content": "a"})
+    chat.messages[0]["content"] = "edited"
+    assert [message["content"] for message in chat] == ["edited", "a"]
+    assert chat.prev_graph is not None
+    assert [message["content"] for message in chat.prev_graph.messages] == ["q", "a"]
+    assert [response.message["content"] for response in chat.responses()] == ["a"]
+
+
+def test_the_sketchs_list_can_be_assigned_as_one_edit() -> None:
+    chat = MessageGraph([{"role": "user", "content": "q"}])
+    chat.append({"role": "assistant", "content": "a"})
+    chat.messages = [{"role": "user", "content": "other"}]
+    assert chat == [{"role": "user", "content": "other"}]
+    assert chat.prev_graph is not None
+    assert len(chat.prev_graph.messages) == 2

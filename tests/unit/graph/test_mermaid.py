@@ -19,15 +19,16 @@ def test_draws_the_parts_of_the_founding_diagram() -> None:
     source = chat.to_mermaid()
     for part in (
         "graph TD\n",
-        'M0["📋 System Message<br/>Content: Messages are nodes in a graph"]',
-        'M1["👤 User Message<br/>Content: new"]',
+        'M0["📋 System Message<br/>Role: System<br/>Content: Messages are nodes in a graph"]',
+        'M1["👤 User Message<br/>Role: User<br/>Content: new"]',
         'subgraph M3["🔧 Tool Response"]',
         'M3L["Length: 3"]',
         'subgraph M3S["💭 Subagent Chat"]',
-        'M3C["Content: Subagent call output"]',
+        'M3C["Role: Tool<br/>Content: Subagent call output"]',
         'subgraph V0["Previous Messages (version 1)"]',
         'subgraph V0M2["💬 Chat Response"]',
         'V0M2D["📊 Metadata<br/>m<br/>temperature: 1.0"]',
+        'V0M2C["📝 Response<br/>Role: Assistant<br/>Content: Hello"]',
         "M0 --> M1",
         "M0 --> V0M1",
         'V0 -. "edit" .-> M1',
@@ -49,12 +50,19 @@ def test_every_box_is_declared_once_and_every_edge_joins_declared_boxes() -> Non
 def test_no_text_breaks_out_of_its_label(text: str) -> None:
     chat = MessageGraph([{"role": "user", "content": text}])
     lines = chat.to_mermaid().splitlines()
-    assert re.fullmatch(r'    M0\["👤 User Message<br/>Content: [^"<>`\n]*"\]', lines[1])
+    assert re.fullmatch(r'    M0\["👤 User Message<br/>Role: User<br/>Content: [^"<>`\n]*"\]', lines[1])
+
+
+def test_whole_texts_keep_their_lines() -> None:
+    chat = MessageGraph([{"role": "user", "content": "one\n\n<two>\r\n  three"}])
+    assert 'Content: one<br/><br/>#lt;two#gt;<br/>  three"]' in chat.to_mermaid(width=None)
+    assert 'Content: one #lt;two#gt; three"]' in chat.to_mermaid()
 
 
 def test_long_texts_are_cut() -> None:
     chat = MessageGraph([{"role": "user", "content": "word " * 100}])
     assert "word…" in chat.to_mermaid(width=30)
+    assert ("word " * 100).strip() in chat.to_mermaid(width=None)
 
 
 def test_what_mermaid_reads_inside_labels_is_written_so_that_it_does_not() -> None:

@@ -289,7 +289,7 @@ def test_side_data_is_kept_as_given() -> None:
         (lambda chat: chat.compact(0, "s"), TypeError),
         (lambda chat: chat.compact(slice(5, 9), "s"), ValueError),
         (lambda chat: chat.annotate(chat[0], reward=1), TypeError),
-        (lambda chat: MessageGraph.from_json(chat.to_json().replace('"version":1', '"version":1.0')), CodecError),
+        (lambda chat: MessageGraph.from_json(chat.to_json().replace('"version":2', '"version":2.0')), CodecError),
     ],
 )
 def test_bad_arguments_are_refused_and_change_nothing(operation: Any, error: type[Exception]) -> None:

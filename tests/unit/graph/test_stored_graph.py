@@ -127,6 +127,14 @@ def test_freezing_our_own_json_gives_what_freezing_anybodys_gives() -> None:
     ]
 
 
+def test_a_chat_whose_root_was_broken_is_stored_and_stays_broken() -> None:
+    document = json.loads(rich_session().to_json())
+    document["graphs"][-1]["length"] += 1
+    graph = MessageGraph([{"role": "tool", "content": "t", "metadata": {"chat": MessageGraph.from_json(json.dumps(document))}}])
+    assert taken_apart_and_revived(graph).verify() == graph.verify()
+    assert graph.verify().status == "broken"
+
+
 def test_what_a_store_knows_goes_along_with_copies_and_not_with_forks() -> None:
     graph, known = rich_session(), object()
     history_of(graph).base = known

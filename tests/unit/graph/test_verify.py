@@ -1,6 +1,8 @@
 """verify() notices what was altered; redact() erases for good and leaves every id standing."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ def test_an_honest_graph_is_ok() -> None:
     chat = rich_session()
     report = chat.verify()
     assert (bool(report), report.status, report.responses, report.redacted, report.problems) == (True, "ok", 8, (), ())
-    assert MessageGraph.from_json(chat.to_json()).verify() == report
+    read = MessageGraph.from_json(chat.to_json())
+    assert (read.find_alteration(), read.verify()) == (None, report)
 
 
 @pytest.mark.parametrize(
@@ -36,20 +39,106 @@ def test_an_honest_graph_is_ok() -> None:
         lambda g: g["overlays"][0].update(keep_reasoning="all"),
         lambda g: g.update(seed="another"),
         lambda g: g["annotations"].update({"0" * 64: [{"reward": 1}]}),
+        lambda g: g.update(length=g["length"] + 1),
+        lambda g: first_note(g).update(reward=1.0),
+        lambda g: first_note(g).pop("reward"),
+        lambda g: first_note(g).update(consent=True),
+        lambda g: next(iter(g["annotations"].values())).append({"reward": 1.0}),
+        lambda g: g["annotations"].popitem(),
+        lambda g: g["edges"][0].__setitem__(2, "edit"),
+        lambda g: g["edges"][0].__setitem__(1, 2),
+        lambda g: g["responses"].pop(),
+        lambda g: g["responses"].insert(1, g["responses"].pop(2)),
+        lambda g: g["messages"][0]["metadata"].update(note="main"),
+        lambda g: g["messages"][0].pop("metadata"),
+        lambda g: g["versions"][1]["hunks"][0][2].reverse(),
+        lambda g: g["versions"][1].update(hunks=[[1, 2, [7]], [2, 2, [8]]]),
+        lambda g: g["erased"].append("0" * 64),
+        lambda g: g.update(broken_root="0" * 64),
     ],
 )
 def test_an_altered_document_is_noticed(alter: Any) -> None:
     document = json.loads(rich_session().to_json())
     alter(document["graphs"][-1])
     chat = MessageGraph.from_json(json.dumps(document))
+    problem = chat.find_alteration()
     report = chat.verify()
-    assert (bool(report), report.status, len(report.problems) >= 1) == (False, "broken", True)
+    assert (bool(report), report.status, problem) == (False, "broken", report.problems[0])
+
+
+def first_note(graph: dict[str, Any]) -> dict[str, Any]:
+    note: dict[str, Any] = next(iter(graph["annotations"].values()))[0]
+    return note
 
 
 def test_an_altered_attached_chat_is_noticed() -> None:
     document = json.loads(rich_session().to_json())
     document["graphs"][0]["messages"][0]["content"] = "altered"
-    assert MessageGraph.from_json(json.dumps(document)).verify().problems[0].startswith("attached chat 2: response")
+    problems = MessageGraph.from_json(json.dumps(document)).verify().problems
+    assert problems[0] == f"altered after it was saved: its root is not {document['root'][:12]}, as the document said"
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda chat: chat["annotations"].update({"0" * 64: []}),
+        lambda chat: chat["messages"][0].update(metadata={"said": "later"}),
+        lambda chat: chat["edges"][0].__setitem__(2, "compaction"),
+        lambda chat: chat["responses"].clear(),
+    ],
+)
+def test_what_ids_do_not_cover_in_an_attached_chat_is_covered_by_the_root(alter: Any) -> None:
+    document = json.loads(rich_session().to_json())
+    alter(document["graphs"][1])
+    assert MessageGraph.from_json(json.dumps(document)).verify().status == "broken"
+
+
+def test_a_broken_root_stays_broken_when_the_graph_is_saved_copied_forked_or_attached() -> None:
+    document = json.loads(rich_session().to_json())
+    document["graphs"][-1]["edges"][0][2] = "edit"
+    broken = MessageGraph.from_json(json.dumps(document))
+    outer = MessageGraph([{"role": "tool", "content": "done", "metadata": {"chat": broken}}])
+    for chat in (broken, MessageGraph.from_json(broken.to_json()), broken.copy(), broken.fork(), MessageGraph.from_json(outer.to_json())):
+        (problem,) = chat.verify().problems
+        assert problem.endswith(f"altered after it was saved: its root is not {document['root'][:12]}, as the document said")
+    broken.append({"role": "user", "content": "on"})
+    assert MessageGraph.from_json(broken.to_json()).to_json() == broken.to_json()
+
+
+def test_the_root_is_that_of_the_content_and_moves_with_everything_in_it() -> None:
+    chat = rich_session()
+    document = json.loads(chat.to_json())
+    assert document["root"] == chat.root == chat.verify().root == chat.copy().root == rich_session().root
+    assert MessageGraph.from_json(json.dumps(document, indent=1, sort_keys=True)).verify() == chat.verify()
+    roots = [chat.root]
+    chat.annotate(next(chat.responses()), reward=1)
+    roots.append(chat.root)
+    chat[0]["metadata"] = {"note": "other"}
+    roots.append(chat.root)
+    chat.append({"role": "user", "content": "on"})
+    roots.append(chat.root)
+    chat.redact(len(chat) - 1)
+    roots.append(chat.root)
+    assert len(set(roots)) == 5
+
+
+def test_a_document_without_a_root_is_read_and_says_that_it_has_none() -> None:
+    text = Path(__file__).with_name("rich_session_version_1.json").read_text()
+    old, new = MessageGraph.from_json(text), rich_session()
+    assert (old.verify().is_sealed, new.verify().is_sealed) == (False, True)
+    assert replace(old.verify(), is_sealed=True, root=new.root) == new.verify()
+    assert [(r.id, r.context_id, r.call) for r in old.responses()] == [(r.id, r.context_id, r.call) for r in new.responses()]
+    again = MessageGraph.from_json(old.to_json())
+    assert (again.verify().is_sealed, again.to_json()) == (True, old.to_json())
+
+
+def test_an_id_that_an_old_document_recorded_is_kept_so_that_its_alteration_stays_visible() -> None:
+    document = json.loads(Path(__file__).with_name("rich_session_version_1.json").read_text())
+    document["graphs"][-1]["responses"][1]["call"]["model"] = "another"
+    altered = MessageGraph.from_json(json.dumps(document))
+    again = MessageGraph.from_json(altered.to_json())
+    assert (altered.verify().status, again.verify().status) == ("broken", "broken")
+    assert again.verify().problems == altered.verify().problems
 
 
 def test_tokens_altered_in_memory_are_noticed() -> None:

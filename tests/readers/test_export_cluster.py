@@ -27,11 +27,11 @@ from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.parallel_export import export_on
-from hermes.trajectories.source import Sessions, find_files
+from hermes.trajectories.source import FileSessions, find_files
 
 if __name__ == "__main__":
     source, out, where = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    sessions, broken = Sessions(find_files([source])), {}
+    sessions, broken = FileSessions(find_files([source])), {}
     for kind in sys.argv[4:]:
         settings = ExportSettings(format=kind)
         if where == "here":

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs aiohttp: pip install aiohttp")
+pytest.importorskip("babel", reason="needs babel: pip install babel")
 
 from hermes.channels.fakes import FakePlatforms, TelegramPerson, open_platforms
 from hermes.testing.platforms import sample_picture

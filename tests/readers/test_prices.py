@@ -8,12 +8,13 @@ import pytest
 
 from hermes.gateway.prices import FREE_RATE, LIST_PRICES, Prices
 from hermes.ports.backends import Usage
+from hermes.ports.models import ModelAddress
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 
 NOW = datetime.now(UTC)
 OURS = Prices(LIST_PRICES)
-BILLED = [model for model in OURS.models() if OURS.rate(model, NOW.date(), 0) != FREE_RATE]
+BILLED = [model for _, model in OURS.table() if OURS.rate(ModelAddress("anthropic", model), NOW.date(), 0) != FREE_RATE]
 LENGTHS = [1_000, 100_000, 100_001, 200_000, 200_001, 500_000]
 """Prompts on both sides of every length from which a vendor asks for more."""
 
@@ -31,7 +32,7 @@ def in_usd(theirs: Any, model: str, **usage: int) -> Decimal:
 @pytest.mark.parametrize("model", BILLED)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_every_kind_of_token_costs_what_others_say(theirs: Any, model: str, length: int) -> None:
-    rate = OURS.rate(model, NOW.date(), length)
+    rate = OURS.rate(ModelAddress("anthropic", model), NOW.date(), length)
     plain = in_usd(theirs, model, input_tokens=length)
     costs = {
         "input": (Usage(tokens_in=length), plain),

@@ -1,6 +1,5 @@
-"""Hugging Face datasets loads the conversations with the types they were written with; the how-to's cut trains every sample once."""
+"""Hugging Face datasets loads the conversations with the types they were written with."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from hermes import MessageGraph
 from hermes.trajectories.formats.sharegpt import ShareGptWriter
 from hermes.trajectories.imports import ImportedConversation, import_file
-from tests.readers.pages import run_page
 from tests.unit.trajectories.text_sessions import answer, forked_session, lines, nested_session, sampled, tool_session, user, write
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
@@ -43,20 +41,3 @@ def test_datasets_reads_a_file_of_many_blocks_and_odd_texts(tmp_path: Path) -> N
     loaded = datasets.load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
     assert loaded[-1] == lines(file)[-1]
     assert loaded.num_rows == 61
-
-
-def test_the_how_to_cuts_a_row_for_each_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "out", ShareGptWriter, tool_session(), forked_session(), nested_session())
-    monkeypatch.chdir(tmp_path)
-    run_page("sharegpt")
-    rows = lines(tmp_path / "out" / "llama_factory.jsonl")
-    assert len(rows) == SAMPLES
-    assert all(row["conversations"][-1]["from"] == "gpt" and row["conversations"][-1]["train"] for row in rows)
-    skipped = [row for row in rows if not alternates([turn["from"] for turn in row["conversations"]])]
-    assert [json.loads(json.dumps(row))["id"] for row in skipped] == ["s2#1"], "two user messages in a row, behind a summary"
-
-
-def alternates(speakers: list[str]) -> bool:
-    """LLaMA-Factory's rule."""
-    turns = speakers[1:] if speakers[0] == "system" else speakers
-    return len(turns) % 2 == 0 and all(speaker in (("gpt",) if place % 2 else ("human", "tool")) for place, speaker in enumerate(turns))

@@ -12,11 +12,23 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from hermes.graph import CallRecord, MessageGraph, Response, Version
+from hermes.graph import CallRecord, MessageGraph, Overlay, Response, Version
 from hermes.graph.call import SCRIPTED
-from hermes.trajectories.errors import AnnotationError
+from hermes.graph.message import REASONING
+from hermes.graph.node import Node
+from hermes.graph.token_arrays import are_negative
+from hermes.trajectories.rewards import (
+    AdvantageKind,
+    RewardRule,
+    check_rules,
+    group_advantages,
+    merge_notes,
+    number,
+    response_reward,
+    stated_rollout_reward,
+)
 from hermes.trajectories.source import ExportSession
 from hermes.trajectories.tokenizer import Tokenizer
 
@@ -43,7 +55,7 @@ RETRIED = "retried"
 ACCEPTED_EDGES = frozenset({"alternative", "compaction", "compaction_attempt", "continuation", "redaction"})
 """Edges that give nothing up: the conversation continued in a shorter form, or several samples were drawn in one context."""
 EMPTY_COMPLETION = "empty completion"
-MAX_FLOAT32 = 3.4e38
+NO_CALL = CallRecord()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,12 @@ class SamplePolicies:
     """Train only what these policy versions sampled; None trains all."""
     scripted: Literal["exclude", "include"] = "exclude"
     """`include` trains a script's answers too, to test programs that read exports."""
+    rewards: tuple[RewardRule, ...] = ()
+    """The annotations that are rewards, at most one for each scope; without any, `reward` and `rollout_reward` are."""
+    advantages: AdvantageKind = "reward"
+
+    def __post_init__(self) -> None:
+        check_rules(self.rewards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +88,7 @@ class SampleVerdict:
     notes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ExcludedSpan:
+class ExcludedSpan(NamedTuple):
     """Completion tokens [start, end) that are not trained, and why."""
 
     start: int
@@ -79,7 +96,7 @@ class ExcludedSpan:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow, which is felt in small sessions
 class SampledCall:
     """One sample as tokens. Equal only to itself: two samples with equal tokens are two samples."""
 
@@ -90,6 +107,10 @@ class SampledCall:
     sample_id: str
     response_id: str
     response: Response = field(repr=False)
+    message: Node = field(repr=False)
+    """The sampled message."""
+    overlay: Overlay = field(repr=False)
+    """What was sent beyond the list."""
     tokenizer: str = ""
     whole: bytes = field(default=b"", repr=False)
     """Prompt and completion, all ids that the server returned, in one bytes object that rows and tries use without a copy."""
@@ -132,6 +153,11 @@ class SampledCall:
         return self.whole[: self.end * TOKEN_BYTES]  # usually all of it, and then bytes are not copied
 
     @property
+    def effective_advantage(self) -> float:
+        """The annotated or computed advantage, else the response's own reward, else the rollout's, else 0."""
+        return next((value for value in (self.advantage, self.reward, self.rollout_reward) if value is not None), 0.0)
+
+    @property
     def policy_spans(self) -> list[tuple[str, int, int]]:
         """Policy versions over completion tokens."""
         call = self.response.call
@@ -151,44 +177,64 @@ def read_calls(
     With a tokenizer, calls that were recorded without token ids are tokenised and marked as off-policy. `verdicts`, by
     response id, are the merged verdicts on samples that have several copies."""
     responses = list(session.graph.responses())
+    read = [response.read() for response in responses]
+    names = [parts.id for parts in read]
     refused = _refused_by_policies(session, responses, policies)
-    noted = [verdicts[response.id].notes if response.id in verdicts else _notes(response) for response in responses]
-    rewards = _rollout_rewards(responses, noted, session.name)
+    rules = policies.rewards
+    noted = [
+        verdicts[parts.id].notes if parts.id in verdicts else merge_notes(parts.annotations, rules) if parts.annotations else {}
+        for parts in read
+    ]
+    rewards = _rollout_rewards(names, noted, session.name, rules)
+    advantages = group_advantages(rewards, policies.advantages)
     calls = []
-    for order, (response, notes) in enumerate(zip(responses, noted, strict=True)):
-        name = response.id
-        rollout = _rollout_name(notes, session.name)
-        reward = _number(notes, "reward", response)
-        record = response.call or CallRecord()
+    for order, (response, parts, notes) in enumerate(zip(responses, read, noted, strict=True)):
+        name = parts.id
+        advantage = number(notes, "advantage", name)
+        record = parts.call or NO_CALL
         if name in verdicts:
             reason = verdicts[name].refused or None
         else:
-            reason = _refusal_in_notes(response, notes) or _refusal_in_record(record, policies) or refused.get(name)
+            reason = _refusal_in_notes(notes, is_redacted=parts.redacted) or _refusal_in_record(record, policies) or refused.get(name)
+        if record.token_ids is not None and not record.token_ids and has_text(parts.message):
+            record = replace(record, token_ids=None)  # the server returned the text and an empty list of ids: they are not known
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenise_record(record, response, tokenizer)
+        rollout = _rollout_name(notes, session.name) if notes else session.name
+        whole = b"".join([_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values])
+        grades = _grade_tokens(record, reason)
         calls.append(
-            _grade_call(
-                record,
-                reason,
-                {
-                    "session": session.name,
-                    "rollout": rollout,
-                    "order": order,
-                    "sample_id": response.sample_id,
-                    "response_id": name,
-                    "response": response,
-                    "tokenizer": record.tokenizer or "",
-                    "policy": record.policy_version or "",
-                    "on_policy": not record.prompt_derived,
-                    "reward": reward,
-                    "advantage": _number(notes, "advantage", response),
-                    "rollout_reward": rewards.get(rollout),
-                    "refused": reason or "",
-                    "notes": notes,
-                },
+            SampledCall(
+                session=session.name,
+                rollout=rollout,
+                order=order,
+                sample_id=parts.sample_id,
+                response_id=name,
+                response=response,
+                message=parts.message,
+                overlay=parts.overlay,
+                tokenizer=record.tokenizer or "",
+                whole=whole,
+                start=len(record.prompt_token_ids or ()),
+                logprobs=grades.logprobs,
+                sampled=grades.sampled,
+                trained=grades.trained,
+                excluded=grades.excluded,
+                on_policy=not record.prompt_derived,
+                policy=record.policy_version or "",
+                reward=response_reward(notes, rules, name),
+                advantage=advantages.get(rollout) if advantage is None else advantage,
+                rollout_reward=rewards.get(rollout),
+                refused=reason or "",
+                notes=notes,
             )
         )
     return calls
+
+
+def has_text(message: Mapping[str, Any]) -> bool:
+    """Whether a model wrote anything in a message: text, reasoning, a tool call or a refusal."""
+    return any(message.get(name) for name in ("content", *REASONING, "tool_calls", "function_call", "refusal"))
 
 
 def _tokenise_record(record: CallRecord, response: Response, tokenizer: Tokenizer) -> CallRecord:
@@ -205,34 +251,47 @@ def _tokenise_record(record: CallRecord, response: Response, tokenizer: Tokenize
     )
 
 
-def _grade_call(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> SampledCall:
+class TokenGrades(NamedTuple):
+    """What becomes of a call's tokens."""
+
+    logprobs: bytes
+    sampled: int
+    trained: int
+    excluded: tuple[ExcludedSpan, ...]
+
+
+def _grade_tokens(record: CallRecord, refused: str | None) -> TokenGrades:
     """Grade the tokens: those that the server returned with a logprob are trained, the others are excluded with a reason."""
-    counted = (record.usage or {}).get("completion_tokens")
-    counted = counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
     returned = len(record.token_ids or ())
-    sampled = max(returned, counted)
-    start = len(record.prompt_token_ids or ())
-    whole = b"".join(_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values)
-    logprobs = bytes(_buffer(record.logprobs or ()))[: returned * TOKEN_BYTES]
-    scored = len(logprobs) // TOKEN_BYTES
+    sampled = max(returned, _counted_by_server(record))
+    logprobs = _buffer(record.logprobs or ()).tobytes()[: returned * TOKEN_BYTES]
     if refused is None and record.token_ids is None:
         refused = NO_IDS
     if refused is None and record.prompt_token_ids is None:
         refused = NO_PROMPT_IDS
-    if refused is None and not start:
+    if refused is None and not record.prompt_token_ids:
         refused = EMPTY_PROMPT
-    excluded: tuple[ExcludedSpan, ...]
     if refused is not None:
-        trained, excluded = 0, (ExcludedSpan(0, sampled, refused),)
-    else:
-        trained = _usable_count((record.logprobs or ())[:scored])
-        parts = (
-            ExcludedSpan(trained, scored, INVALID_LOGPROB),
-            ExcludedSpan(scored, returned, NO_LOGPROBS),
-            ExcludedSpan(returned, sampled, NOT_RETURNED),
-        )
-        excluded = tuple(part for part in parts if part.start < part.end) or (() if trained else (ExcludedSpan(0, 0, EMPTY_COMPLETION),))
-    return SampledCall(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
+        return TokenGrades(logprobs, sampled, 0, (ExcludedSpan(0, sampled, refused),))
+    scored = len(logprobs) // TOKEN_BYTES
+    trained = scored if _are_negative(record.logprobs) else _usable_count((record.logprobs or ())[:scored])
+    if trained == sampled:
+        return TokenGrades(logprobs, sampled, trained, () if trained else (ExcludedSpan(0, 0, EMPTY_COMPLETION),))
+    parts = (
+        ExcludedSpan(trained, scored, INVALID_LOGPROB),
+        ExcludedSpan(scored, returned, NO_LOGPROBS),
+        ExcludedSpan(returned, sampled, NOT_RETURNED),
+    )
+    return TokenGrades(logprobs, sampled, trained, tuple(part for part in parts if part.start < part.end))
+
+
+def _counted_by_server(record: CallRecord) -> int:
+    counted = record.usage.get("completion_tokens") if record.usage is not None else 0
+    return counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
+
+
+def _are_negative(logprobs: Sequence[float] | None) -> bool:
+    return isinstance(logprobs, array) and are_negative(logprobs)
 
 
 def _usable_count(logprobs: Sequence[float]) -> int:
@@ -251,8 +310,8 @@ def _buffer(values: Sequence[Any]) -> Any:
     return compact
 
 
-def _refusal_in_notes(response: Response, notes: Mapping[str, Any]) -> str | None:
-    if response.redacted:
+def _refusal_in_notes(notes: Mapping[str, Any], *, is_redacted: bool) -> str | None:
+    if is_redacted:
         return REDACTED
     if notes.get("consent") is False:
         return NO_CONSENT
@@ -334,41 +393,23 @@ def _prefix_key(version: Sequence[Any], index: int) -> tuple[bytes, ...]:
     return tuple(node.digest for node in version[: index + 1])
 
 
-def _notes(response: Response) -> dict[str, Any]:
-    """Return all annotations of a response as one mapping; a later value replaces an earlier one."""
-    merged: dict[str, Any] = {}
-    for note in response.annotations:
-        merged |= note
-    return merged
-
-
 def _rollout_name(notes: Mapping[str, Any], session: str) -> str:
     mark = notes.get("rollout")
     return mark.encode("utf-8", "backslashreplace").decode() if isinstance(mark, str) and mark else session
 
 
-def _rollout_rewards(responses: Sequence[Response], noted: Sequence[Mapping[str, Any]], session: str) -> dict[str, float]:
-    """Return each rollout's reward: its annotated `rollout_reward`, else the reward of its last response that has one."""
+def _rollout_rewards(
+    names: Sequence[str], noted: Sequence[Mapping[str, Any]], session: str, rules: Sequence[RewardRule]
+) -> dict[str, float]:
+    """Return each rollout's reward: the one that is annotated for the rollout, else the reward of its last response that has one."""
     stated: dict[str, float] = {}
     last: dict[str, float] = {}
-    for response, notes in zip(responses, noted, strict=True):
+    for name, notes in zip(names, noted, strict=True):
         if not notes:
             continue
         rollout = _rollout_name(notes, session)
-        for key, into in (("rollout_reward", stated), ("reward", last)):
-            value = _number(notes, key, response)
+        for read, into in ((stated_rollout_reward, stated), (response_reward, last)):
+            value = read(notes, rules, name)
             if value is not None:
                 into[rollout] = value
     return {**last, **stated}
-
-
-def _number(notes: Mapping[str, Any], key: str, response: Response) -> float | None:
-    """Read an annotated number; raise AnnotationError for any other value, because a dropped reward would go unnoticed."""
-    value = notes.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AnnotationError(f"annotation {key}={value!r} of response {response.id[:12]} is not a number")
-    if not -MAX_FLOAT32 < value < MAX_FLOAT32:
-        raise AnnotationError(f"annotation {key} of response {response.id[:12]} is too large for a float32")
-    return float(value)

@@ -7,12 +7,13 @@ given up by an edit is refused only if every copy says so. Annotations are merge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from hermes.trajectories.calls import REJECTED, RETRIED, SUPERSEDED, ExcludedSpan, SampledCall, SampleVerdict
+from hermes.trajectories.sample_table import KnownSample, SampleTable
 
 NAME_TAKEN = "sample id used by another sample"
 LENIENT_REASONS = frozenset({REJECTED, SUPERSEDED})
@@ -62,27 +63,32 @@ class SeenSamples:
     changed_verdicts: dict[str, SampleVerdict] = field(default_factory=dict)
     """Verdicts that this pass changed. If there are any, the pass must be repeated with them."""
     duplicates: int = 0
-    _seen: dict[bytes, tuple[bytes, SampleVerdict]] = field(default_factory=dict)
+    table: SampleTable = field(default_factory=SampleTable)
+    """By name. The only thing that an export remembers of every sample until its end."""
     _clashes: set[bytes] = field(default_factory=set)
+
+    def count(self, calls: Sequence[SampledCall]) -> Iterator[SampledCall]:
+        """Add the samples of a session; yield those that count."""
+        return calls_to_count(calls, [self.add(occurrence_of(call)) for call in calls])
 
     def add(self, occurrence: SampleOccurrence) -> SampleStatus:
         """Add a sample, or merge what another copy of it says."""
-        first = self._seen.get(occurrence.name)
+        first = self.table.get(occurrence.name)
         if first is None:
-            self._seen[occurrence.name] = (occurrence.identity, SampleVerdict(occurrence.refused, occurrence.notes))
+            self.table.put(occurrence.name, KnownSample(occurrence.identity, occurrence.refused, occurrence.notes))
             return SampleStatus.NEW
-        if first[0] != occurrence.identity and occurrence.identity not in self._clashes:
+        if first.identity != occurrence.identity and occurrence.identity not in self._clashes:
             self._clashes.add(occurrence.identity)
             return SampleStatus.CLASH
         self.duplicates += 1
-        if first[0] == occurrence.identity:
-            self._compare(occurrence, first[1])
+        if first.identity == occurrence.identity:
+            self._compare(first, occurrence)
         return SampleStatus.COPY
 
-    def _compare(self, occurrence: SampleOccurrence, before: SampleVerdict) -> None:
+    def _compare(self, before: KnownSample, occurrence: SampleOccurrence) -> None:
         both = SampleVerdict(_stricter_refusal(before.refused, occurrence.refused), _merge_notes(before.notes, occurrence.notes))
-        if both != before:
-            self._seen[occurrence.name] = (occurrence.identity, both)
+        if (both.refused, both.notes) != (before.refused, before.notes):
+            self.table.put(occurrence.name, KnownSample(occurrence.identity, both.refused, both.notes))
             if self.known.get(occurrence.identity.hex()) != both:
                 self.changed_verdicts[occurrence.identity.hex()] = both
 

@@ -149,7 +149,7 @@ def _turns(row: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for index, turn in enumerate(conversations):
         if not isinstance(turn, Mapping) or not isinstance(turn.get("value"), str):
             raise BadRow(f"turn {index} has no text")
-        if turn.get("from") not in SPEAKERS:
+        if not isinstance(turn.get("from"), str) or turn["from"] not in SPEAKERS:
             raise BadRow(f"turn {index} has an unknown speaker {turn.get('from')!r}")
         yield SPEAKERS[turn["from"]], turn["value"], turn.get("train")
 

@@ -1,7 +1,7 @@
 """The ledger: for every sample of an export, where it is trained or why it is not. `ledger.jsonl` lies beside every export.
 
-The first line is the manifest: counts, reasons, files with their hashes, and the Merkle root over all samples. Every other line is
-one sample:
+The first line is the manifest: counts, what is trained on and off policy, reasons, files with their hashes, the Merkle root over all
+samples, and one hash over all graphs. Every other line is one sample:
 
     {"sample", "response", "session", "rollout", "tokenizer", "sampled",
      "prompt": {"length", "sha256"}, "completion": {"length", "sha256"},
@@ -14,27 +14,35 @@ here reads rows: hermes.trajectories.verify does."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from hashlib import sha256
+from typing import IO, Any, NamedTuple
 
+from hermes.graph.message import canonical, canonical_text
 from hermes.trajectories.calls import TOKEN_BYTES, ExcludedSpan, SampledCall
+from hermes.trajectories.merkle import SampleLeaves, merkle_root
 
 FILE_NAME = "ledger.jsonl"
 VERSION = 1
 
+POLICIES = ("on_policy", "off_policy")
+
 _ROW = re.compile(rb'"row":(\d+)')
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where one call is trained: `where` is its entry in the ledger's `trained`."""
 
     call: SampledCall
     where: Mapping[str, Any]
+    differs: bool = False
+    """Whether the row differs from what was sent, for a reason that the call itself does not have."""
+
+    @property
+    def is_on_policy(self) -> bool:
+        return self.call.on_policy and not self.differs
 
 
 @dataclass(slots=True)
@@ -49,39 +57,59 @@ class Ledger:
     """How many samples are trained, wholly or in part."""
     sampled: int = 0
     trained: int = 0
-    leaves: list[tuple[str, bytes]] = field(default_factory=list)
+    leaves: SampleLeaves = field(default_factory=SampleLeaves)
+    roots: SampleLeaves = field(default_factory=SampleLeaves)
+    """The root of every graph, in hexadecimal, as a leaf without a hash."""
     reasons: dict[str, list[int]] = field(default_factory=dict)
     """Reason to [samples, tokens]."""
+    on_policy: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """Rows in which everything trained is on policy, and the samples and tokens trained in them."""
+    off_policy: list[int] = field(default_factory=lambda: [0, 0, 0])
+    weighted: int = 0
+    """How many trained samples have an advantage other than 0."""
 
-    def enter(self, call: SampledCall, placement: Placement | None, untrained: str = "") -> None:
-        """Write one sample's line. Without a placement the whole sample is excluded: for its own reasons, else because of `untrained`."""
+    def enter_session(self, root: str, calls: Iterable[SampledCall], placements: Iterable[Placement], untrained: str = "") -> None:
+        """Write the lines of a session's samples, and count its rows: a row is on policy if all samples trained in it are.
+
+        `root` is the root of the session's graph."""
+        placed = {id(placement.call): placement for placement in placements}
+        rows: dict[int, bool] = {}
+        for placement in placed.values():
+            row = placement.where["row"]
+            rows[row] = rows.get(row, True) and placement.is_on_policy
+        for is_on_policy in rows.values():
+            (self.on_policy if is_on_policy else self.off_policy)[0] += 1
+        for call in calls:
+            found = placed.get(id(call))
+            trained = self.enter(call, found, untrained)
+            if found is not None:
+                count = self.on_policy if rows[found.where["row"]] else self.off_policy
+                count[1] += 1
+                count[2] += trained
+                self.weighted += call.effective_advantage != 0.0
+        self.sessions += 1
+        self.roots.add((root, b""))
+
+    def enter(self, call: SampledCall, placement: Placement | None, untrained: str = "") -> int:
+        """Write one sample's line; return how many of its tokens are trained. Without a placement the whole sample is excluded: for its own
+        reasons, else because of `untrained`."""
         is_text = placement is not None and "turn" in placement.where
         excluded = [] if is_text else list(call.excluded)  # a turn is trained whole, whether its tokens are known or not
         if placement is None and (call.trained or not excluded):
             excluded.insert(0, ExcludedSpan(0, call.trained, untrained))
         trained = call.sampled if is_text else call.trained if placement is not None else 0
-        line = {
-            "sample": call.sample_id,
-            "response": call.response_id,
-            "session": call.session,
-            "rollout": call.rollout,
-            "tokenizer": call.tokenizer,
-            "sampled": call.sampled,
-            "prompt": fingerprint(call.prompt),
-            "completion": fingerprint(call.completion),
-            "trained": [dict(placement.where)] if placement is not None else [],
-            "excluded": [{"start": part.start, "end": part.end, "reason": part.reason} for part in excluded],
-        }
-        self.body.write(dump(line))
+        line = _SampleLine.of(call)
+        self.body.write(line.between(excluded, placement))
         self.samples += 1
         self.placed += placement is not None
         self.sampled += call.sampled
         self.trained += trained
-        self.leaves.append((call.sample_id, merkle_leaf(line)))
+        self.leaves.add((call.sample_id, _hash_leaf(line.leaf)))
         for part in excluded:
             count = self.reasons.setdefault(part.reason, [0, 0])
             count[0] += 1
             count[1] += part.end - part.start
+        return trained
 
     def take(self, part: Ledger, first_row: int) -> None:
         """Append all entries of another ledger, as if they had been entered here; their rows are counted from `first_row` on."""
@@ -92,7 +120,11 @@ class Ledger:
         self.placed += part.placed
         self.sampled += part.sampled
         self.trained += part.trained
-        self.leaves += part.leaves
+        self.weighted += part.weighted
+        self.leaves.take(part.leaves)
+        self.roots.take(part.roots)
+        self.on_policy = [one + other for one, other in zip(self.on_policy, part.on_policy, strict=True)]
+        self.off_policy = [one + other for one, other in zip(self.off_policy, part.off_policy, strict=True)]
         for reason, (samples, tokens) in part.reasons.items():
             count = self.reasons.setdefault(reason, [0, 0])
             count[0] += samples
@@ -111,35 +143,72 @@ class Ledger:
             "samples": self.samples,
             "duplicates": self.duplicates,
             "tokens": {"sampled": self.sampled, "trained": self.trained, "excluded": excluded},
+            "trained": {name: dict(zip(("rows", "samples", "tokens"), getattr(self, name), strict=True)) for name in POLICIES},
+            "nonzero_advantages": self.weighted,
             "excluded": {reason: {"samples": samples, "tokens": tokens} for reason, (samples, tokens) in sorted(self.reasons.items())},
-            "merkle_root": merkle_root(digest for _, digest in sorted(self.leaves)),
+            "merkle_root": merkle_root(leaf for _, leaf in self.leaves),
+            "source_root": source_root(root for root, _ in self.roots),
         }
 
 
-def fingerprint(tokens: bytes) -> dict[str, Any]:
-    return {"length": len(tokens) // TOKEN_BYTES, "sha256": hashlib.sha256(tokens).hexdigest()}
+class _SampleLine(NamedTuple):
+    """A sample's line as `dump` writes it, in two pieces: `excluded` comes between them and `trained` after them, in the order of keys."""
+
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, call: SampledCall) -> _SampleLine:
+        prompt, completion = call.prompt, call.completion
+        head = b'{"completion":%b' % _fingerprint(completion)
+        tail = b',"prompt":%b,"response":"%b","rollout":%b,"sample":%b,"sampled":%d,"session":%b,"tokenizer":%b' % (
+            _fingerprint(prompt),
+            call.response_id.encode("ascii"),
+            canonical_text(call.rollout),
+            canonical_text(call.sample_id),
+            call.sampled,
+            canonical_text(call.session),
+            canonical_text(call.tokenizer),
+        )
+        return cls(head, tail)
+
+    @property
+    def leaf(self) -> bytes:
+        """The line without `trained` and `excluded`: what the Merkle leaf covers."""
+        return self.head + self.tail + b"}\n"
+
+    def between(self, excluded: Sequence[ExcludedSpan], placement: Placement | None) -> bytes:
+        """Return the whole line."""
+        spans = canonical([part._asdict() for part in excluded]) if excluded else b"[]"
+        trained = b"[%b]" % canonical(placement.where) if placement is not None else b"[]"
+        return b'%b,"excluded":%b%b,"trained":%b}\n' % (self.head, spans, self.tail, trained)
+
+
+def source_root(roots: Iterable[str]) -> str:
+    """Return the one hash over all graphs: the SHA-256 of their roots, sorted."""
+    whole = sha256()
+    for root in roots:
+        whole.update(bytes.fromhex(root))
+    return whole.hexdigest()
+
+
+def _fingerprint(tokens: bytes) -> bytes:
+    """Return length and hash of some tokens, as they stand in a line."""
+    return b'{"length":%d,"sha256":"%b"}' % (len(tokens) // TOKEN_BYTES, sha256(tokens).hexdigest().encode("ascii"))
 
 
 def merkle_leaf(line: Mapping[str, Any]) -> bytes:
     """Return the Merkle leaf of a sample: it covers what was sampled and in which context, not where it is trained."""
-    keys = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
-    return hashlib.sha256(b"\0" + dump({key: line[key] for key in keys})).digest()
+    return _hash_leaf(dump({key: value for key, value in line.items() if key not in ("trained", "excluded")}))
 
 
-def merkle_root(leaves: Iterable[bytes]) -> str:
-    """Return the root over the leaves in their order: pairs are hashed level by level, an odd leaf moves up unhashed."""
-    level = list(leaves)
-    if not level:
-        return hashlib.sha256(b"").hexdigest()
-    while len(level) > 1:
-        pairs = [hashlib.sha256(b"\1" + level[at] + level[at + 1]).digest() for at in range(0, len(level) - 1, 2)]
-        level = pairs + ([level[-1]] if len(level) % 2 else [])
-    return level[0].hex()
+def _hash_leaf(text: bytes) -> bytes:
+    return sha256(b"\0" + text).digest()
 
 
 def dump(value: Any) -> bytes:
     """Write one line of JSON, always the same bytes for the same value."""
-    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    return canonical(value) + b"\n"
 
 
 def renumber_rows(lines: bytes, first_row: int) -> bytes:

@@ -8,7 +8,7 @@ read once. From the first wrong guess on, workers only list samples; then a seco
 A worker sees one chunk of the input and nothing else. Tasks and results can be pickled. A failure is one line of text, because few
 exceptions can be pickled.
 
-Memory: one entry for each sample, and the chunks and parts that an engine holds at once."""
+Memory: 33 bytes for each sample, and the chunks and parts that an engine holds at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ from hermes.trajectories.calls import SampledCall, SampleVerdict, read_calls
 from hermes.trajectories.duplicates import SampleOccurrence, SeenSamples, calls_to_count, occurrence_of
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.errors import SessionError, SourceError, TrajectoryError
-from hermes.trajectories.export import ExportDraft, ExportPart, ExportSummary, format_for, new_part_draft, open_draft, publish
+from hermes.trajectories.export import ExportDraft, ExportPart, ExportSummary, format_for, in_blocks, new_part_draft, open_draft, publish
 from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.sample_table import SampleTable
+from hermes.trajectories.signature import LedgerSigner
 from hermes.trajectories.source import ExportSession, GraphDocument, read_session
 from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 
+ID_BYTES = 32
 INPUT_CHANGED = "the graphs changed while they were read; export them again"
 
 
@@ -105,31 +108,40 @@ def _read_chunk(task: ChunkTask, result: ChunkResult, chunk_settings: ChunkSetti
     draft = new_part_draft(chunk_settings.form, chunk_settings.settings) if task.should_write else None
     seen = SeenSamples({})
     statuses = bytearray()
-    for session, calls in _sessions(task, result, chunk_settings):
-        samples = [occurrence_of(call) for call in calls]
-        result.samples += samples
+    for block in _blocks(task, result, chunk_settings):
+        read: list[tuple[ExportSession, list[SampledCall]]] = []
+        for session, calls in block:
+            samples = [occurrence_of(call) for call in calls]
+            result.samples += samples
+            if draft is not None:
+                guessed = [seen.add(sample) for sample in samples]
+                statuses += bytes(guessed)
+                read.append((session, list(calls_to_count(calls, guessed))))
         if draft is not None:
-            guessed = [seen.add(sample) for sample in samples]
-            statuses += bytes(guessed)
-            draft.write(session, list(calls_to_count(calls, guessed)))
+            draft.write(read)
     if draft is not None:
         result.statuses, result.part = bytes(statuses), draft.part()
 
 
-def _sessions(task: ChunkTask, result: ChunkResult, chunk_settings: ChunkSettings) -> Iterator[tuple[ExportSession, list[SampledCall]]]:
-    """Yield the sessions with their samples; note broken documents in the result."""
-    for number, document in enumerate(task.documents):
-        session = read_session(document)
-        if isinstance(session, SourceError):
-            result.broken[number] = (session.where, session.reason)
-            continue
-        try:
-            calls = _calls(session, task, chunk_settings)
-        except SessionError as error:
-            result.broken[number] = (session.name, str(error))
-            result.unexported += [bytes.fromhex(response.id) for response in session.graph.responses()]
-        else:
-            yield session, calls
+SessionBlock = list[tuple[ExportSession, list[SampledCall]]]
+
+
+def _blocks(task: ChunkTask, result: ChunkResult, chunk_settings: ChunkSettings) -> Iterator[SessionBlock]:
+    """Yield the sessions with their samples, in blocks; note broken documents in the result."""
+    done = 0
+    for block in in_blocks(map(read_session, task.documents)):
+        found: SessionBlock = []
+        for number, session in enumerate(block, done):
+            if isinstance(session, SourceError):
+                result.broken[number] = (session.where, session.reason)
+                continue
+            try:
+                found.append((session, _calls(session, task, chunk_settings)))
+            except SessionError as error:
+                result.broken[number] = (session.name, str(error))
+                result.unexported += [bytes.fromhex(response.id) for response in session.graph.responses()]
+        done += len(block)
+        yield found
 
 
 def _write_decided(task: ChunkTask, decided: ChunkDecision, digest: bytes, chunk_settings: ChunkSettings) -> ExportPart:
@@ -138,12 +150,15 @@ def _write_decided(task: ChunkTask, decided: ChunkDecision, digest: bytes, chunk
         raise TrajectoryError(INPUT_CHANGED)
     draft: ExportDraft = new_part_draft(chunk_settings.form, chunk_settings.settings)
     at = 0
-    for number, document in enumerate(task.documents):
-        session = read_session(document, is_checked=True) if number not in decided.broken else None
-        if isinstance(session, ExportSession):
-            calls = _calls(session, task, chunk_settings)
-            draft.write(session, list(calls_to_count(calls, decided.statuses[at : at + len(calls)])))
-            at += len(calls)
+    whole = (document for number, document in enumerate(task.documents) if number not in decided.broken)
+    for block in in_blocks(read_session(document, is_checked=True) for document in whole):
+        read: SessionBlock = []
+        for session in block:
+            if isinstance(session, ExportSession):
+                calls = _calls(session, task, chunk_settings)
+                read.append((session, list(calls_to_count(calls, decided.statuses[at : at + len(calls)]))))
+                at += len(calls)
+        draft.write(read)
     return draft.part()
 
 
@@ -198,6 +213,7 @@ def export_on(
     formats: Mapping[str, ExportFormat],
     *,
     tokenizer: Path | None = None,
+    signer: LedgerSigner | None = None,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     on_step: Callable[[ExportProgress], None] = lambda _: None,
 ) -> ExportSummary:
@@ -212,14 +228,15 @@ def export_on(
     earlier: Sequence[_ChunkRecord] = ()
     meter = _ProgressMeter(source.size, on_step)
     while True:
-        with open_draft(out, form, settings) as (draft, folder):
-            input_pass = _InputPass(engine, chunk_settings, partial(_chunks, source, chunk_bytes), draft, meter, verdicts, earlier)
+        with open_draft(out, form, settings) as (draft, folder), closing(SampleTable(folder)) as table:
+            seen = SeenSamples(verdicts, table=table)
+            input_pass = _InputPass(engine, chunk_settings, partial(_chunks, source, chunk_bytes), draft, meter, seen, earlier)
             if input_pass.write_all():
                 draft.ledger.duplicates = input_pass.seen.duplicates
-                manifest = publish(draft, folder, out, settings, name)
+                manifest = publish(draft, folder, out, settings, name, signer=signer)
                 return ExportSummary(manifest, tuple(input_pass.broken), draft.ledger.placed)
         # Copies of a sample disagree: start again with the merged verdicts.
-        verdicts |= input_pass.seen.changed_verdicts
+        verdicts = {**verdicts, **input_pass.seen.changed_verdicts}
         earlier = input_pass.read
 
 
@@ -240,7 +257,8 @@ class _ChunkRecord(NamedTuple):
     """What the next pass needs to know about a chunk."""
 
     digest: bytes
-    responses: list[bytes]
+    responses: bytes
+    """The ids of its responses, one after the other: they are kept for every sample of the input."""
 
 
 @dataclass(slots=True)
@@ -252,10 +270,9 @@ class _InputPass:
     chunks: Callable[[], Iterator[Chunk]]
     draft: ExportDraft
     meter: _ProgressMeter
-    verdicts: Mapping[str, SampleVerdict]
+    seen: SeenSamples
     earlier: Sequence[_ChunkRecord]
     """The chunks as the pass before found them; empty in the first pass."""
-    seen: SeenSamples = field(init=False)
     is_guessing: bool = field(init=False)
     written: int = 0
     """How many chunks, from the first on, are written."""
@@ -265,8 +282,7 @@ class _InputPass:
     broken: list[SourceError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seen = SeenSamples(self.verdicts)
-        self.is_guessing = not self.verdicts  # verdicts mean that there are copies, so guesses would be wrong
+        self.is_guessing = not self.seen.known  # verdicts mean that there are copies, so guesses would be wrong
 
     def write_all(self) -> bool:
         """Write the whole input; return False if copies disagree, so that another pass is needed and this draft is useless."""
@@ -305,13 +321,14 @@ class _InputPass:
             return {}
         if number >= len(self.earlier):
             raise TrajectoryError(INPUT_CHANGED)
-        names = (response.hex() for response in self.earlier[number].responses)
-        return {name: self.verdicts[name] for name in names if name in self.verdicts}
+        known, responses = self.seen.known, self.earlier[number].responses
+        names = (responses[at : at + ID_BYTES].hex() for at in range(0, len(responses), ID_BYTES))
+        return {name: known[name] for name in names if name in known}
 
     def _decide(self, result: ChunkResult) -> None:
         if self.earlier and self.earlier[len(self.read)].digest != result.digest:
             raise TrajectoryError(INPUT_CHANGED)
-        self.read.append(_ChunkRecord(result.digest, [*(sample.identity for sample in result.samples), *result.unexported]))
+        self.read.append(_ChunkRecord(result.digest, b"".join([*(sample.identity for sample in result.samples), *result.unexported])))
         self.broken += [SourceError(where, reason) for where, reason in result.broken.values()]
         statuses = bytes(map(self.seen.add, result.samples))
         if self.is_guessing and statuses == result.statuses and not self.seen.changed_verdicts:

@@ -34,6 +34,8 @@ class ExportSettings:
     policies: SamplePolicies = field(default_factory=SamplePolicies)
     source: str = "hermes-agent"
     """The `source` of every ShareGPT row, and the agent's name in ATIF."""
+    is_bare: bool = False
+    """Whether rows of ShareGPT hold the founding keys and nothing else."""
 
 
 @dataclass(frozen=True)  # without slots: `rows` is made when a format asks for it
@@ -102,11 +104,11 @@ class ExportFormat(Protocol):
 def plan_session(session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
     """Group calls by rollout and tokenizer: one row cannot hold the tokens of two tokenizers."""
     groups: dict[tuple[str, str], list[SampledCall]] = {}
-    totals: dict[str, list[SampledCall]] = {}
+    trained: dict[str, int] = {}
     for call in calls:
         groups.setdefault((call.rollout, call.tokenizer), []).append(call)
-        totals.setdefault(call.rollout, []).append(call)
-    rollouts = (
-        RolloutPlan(rollout, tokenizer, tuple(members), loss_scale(totals[rollout])) for (rollout, tokenizer), members in groups.items()
-    )
+        trained[call.rollout] = trained.get(call.rollout, 0) + call.trained
+    rollouts = [
+        RolloutPlan(rollout, tokenizer, tuple(members), loss_scale(trained[rollout])) for (rollout, tokenizer), members in groups.items()
+    ]
     return SessionPlan(session, tuple(calls), tuple(rollouts))

@@ -113,7 +113,6 @@ def _attributes(call: SampledCall, start: int, end: int) -> tuple[object, ...]:
     return scores, spans, call.reward, call.advantage, call.rollout, call.on_policy
 
 
-def loss_scale(calls: Sequence[SampledCall]) -> float:
-    """Return the factor for each trained token of a rollout that makes every rollout weigh 1, forked or not."""
-    total = sum(call.trained for call in calls)
-    return 1.0 / total if total else 0.0
+def loss_scale(trained: int) -> float:
+    """Return the factor for each of a rollout's trained tokens that makes every rollout weigh 1, forked or not."""
+    return 1.0 / trained if trained else 0.0

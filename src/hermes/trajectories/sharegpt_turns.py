@@ -23,6 +23,8 @@ from hermes.graph.message import METADATA, REASONING, thaw
 TAGS = "think|tool_call|tool_response"
 SPEAKERS = {"system": "system", "developer": "system", "user": "human", "assistant": "gpt", "tool": "tool", "function": "tool"}
 ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
+_PLAIN_ROLES = {speaker: role for speaker, role in ROLES.items() if role != "tool"}
+_PLAIN_SPEAKERS = {role: speaker for speaker, role in _PLAIN_ROLES.items()}
 
 ESCAPED = "structural tags in a text escaped"
 JOINED = "parts of a content joined to one text"
@@ -62,7 +64,10 @@ class ShareGptConversation:
 
 def to_turns(messages: Sequence[Mapping[str, Any]]) -> ShareGptConversation:
     """Return messages as turns; `to_messages` returns exactly these messages again, without their metadata."""
-    turns: list[dict[str, str]] = []
+    turns: list[dict[str, str]] = list(_plain_turns(messages))
+    if len(turns) == len(messages):
+        return ShareGptConversation(turns, [{}] * len(turns), list(range(len(turns))), [])
+    turns = []
     rest: list[Rest] = []
     places: list[int] = []
     found: dict[str, None] = {}
@@ -74,12 +79,13 @@ def to_turns(messages: Sequence[Mapping[str, Any]]) -> ShareGptConversation:
             value, entry = _tool_turn(group, order)
             found |= {REORDERED: None} if order != sorted(order) else {}
         else:
-            value, entry = _gpt_turn(group[0]) if speaker == "gpt" else _plain_turn(group[0])
+            value, entry = _turn(group[0], speaker)
             calls = group[0].get("tool_calls") or () if speaker == "gpt" else ()
         places += [len(turns)] * len(group)
         turns.append({"from": speaker, "value": value})
         rest.append(entry)
-        found |= dict.fromkeys(_text_differences(group, value, speaker))
+        if entry or "\\" in value:
+            found |= dict.fromkeys(_text_differences(group, value, speaker))
     return ShareGptConversation(turns, rest, places, list(found))
 
 
@@ -89,7 +95,9 @@ def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> lis
     for index, turn in enumerate(turns):
         entry = rest[index] if index < len(rest) else {}
         speaker, value = turn["from"], turn["value"]
-        if speaker == "tool":
+        if not entry and speaker in _PLAIN_ROLES and "<" not in value:
+            messages.append({"role": _PLAIN_ROLES[speaker], "content": value})  # the usual case: no tag, and nothing to unescape
+        elif speaker == "tool":
             messages += _tool_messages(value, entry)
         elif speaker == "gpt":
             messages.append(_gpt_message(value, entry))
@@ -110,6 +118,15 @@ def call_order(results: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> li
     return [sorted(map(ids.index, answered)).index(ids.index(name)) for name in answered]
 
 
+def _plain_turns(messages: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield the turns of messages that are a role and a text without tags, up to the first other message."""
+    for message in messages:
+        speaker, content = _PLAIN_SPEAKERS.get(message["role"]), message.get("content")
+        if speaker is None or len(message) != 2 or type(content) is not str or not content.isascii() or "<" in content or "\\" in content:
+            return
+        yield {"from": speaker, "value": content}
+
+
 def _groups(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """Yield the messages of each turn: one, or tool results that follow each other."""
     results: list[Mapping[str, Any]] = []
@@ -126,10 +143,17 @@ def _groups(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str,
 
 
 def _text_differences(group: Sequence[Mapping[str, Any]], value: str, speaker: str) -> Iterator[str]:
-    if speaker in ("gpt", "tool") and (_TO_UNESCAPE.search(value) or _GUARDED.search(value)):
+    if "\\" in value and speaker in ("gpt", "tool") and (_TO_UNESCAPE.search(value) or _GUARDED.search(value)):
         yield ESCAPED
     if any(isinstance(message.get("content"), list) for message in group):
         yield JOINED
+
+
+def _turn(message: Mapping[str, Any], speaker: str) -> tuple[str, Rest]:
+    content = message.get("content")
+    if isinstance(content, str) and len(message) == 2 + (METADATA in message) and message["role"] == ROLES[speaker]:
+        return _escape(content, is_guarded=speaker == "gpt"), {}  # the usual case: a role and a text
+    return _gpt_turn(message) if speaker == "gpt" else _plain_turn(message)
 
 
 # Plain messages --------------------------------------------------------------------------------------------------
@@ -162,6 +186,8 @@ def _text_and_rest(message: Mapping[str, Any], *covered: str) -> tuple[str, Rest
 
 
 def _message(role: str, text: str, entry: Rest) -> dict[str, Any]:
+    if not entry:
+        return {"role": role, "content": text}
     message: dict[str, Any] = {"role": entry.get("role", role)}
     content = entry.get("content", text)
     if isinstance(content, list):
@@ -220,9 +246,9 @@ def _gpt_message(value: str, entry: Rest) -> dict[str, Any]:
         thought, end, value = value.removeprefix(_THINK[0]).partition(_THINK[1])
         if not end:
             raise TurnError("<think> without </think>")
-    blocks = list(blocks_of(_CALL, value, CALL_END))
+    blocks = list(blocks_of(_CALL, value, CALL_END)) if CALL_END in value else []
     text = value[: blocks[0].start()].removesuffix("\n") if blocks else value
-    if "\n".join([*([text] if text else []), *(block[0] for block in blocks)]) != value:
+    if blocks and "\n".join([*([text] if text else []), *(block[0] for block in blocks)]) != value:
         raise TurnError("text between or after tool calls")
     message = _message("assistant", _unescape(text), entry)
     if thought:
@@ -338,6 +364,8 @@ def _tool_messages(value: str, entry: Rest) -> list[dict[str, Any]]:
 
 def _escape(text: str, *, is_guarded: bool = True) -> str:
     """Escape half surrogates and, where tags have a meaning (`is_guarded`), tags."""
+    if "<" not in text and text.isascii():
+        return text  # the usual case: neither a tag nor a surrogate
 
     def escaped(match: re.Match[str]) -> str:
         if match[5]:
@@ -350,6 +378,9 @@ def _escape(text: str, *, is_guarded: bool = True) -> str:
 
 
 def _unescape(text: str, *, is_guarded: bool = True) -> str:
+    if "<\\" not in text:
+        return text
+
     def unescaped(match: re.Match[str]) -> str:
         if match[4]:
             return f"<{match[3]}{match[4]}>" if match[3] else chr(int(match[4][1:], 16))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hermes.graph import CodecError, MessageGraph
 from hermes.trajectories.errors import SourceError
@@ -22,6 +22,13 @@ class ExportSession:
     graph: MessageGraph
     size: int = 0
     """Its share of the input, for progress: bytes if the input is files, 1 if the input is stored sessions."""
+    known_root: str | None = None
+    """The graph's root, if reading the graph computed it."""
+
+    @property
+    def root(self) -> str:
+        """The root of the graph."""
+        return self.known_root or self.graph.root
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -85,8 +92,7 @@ def read_sessions(files: Iterable[Path]) -> Iterator[ExportSession | SourceError
     return map(read_session, read_documents(files))
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDocument:
+class GraphDocument(NamedTuple):
     """The text of a graph in a file, not decoded."""
 
     name: str
@@ -117,7 +123,7 @@ def read_documents(files: Iterable[Path]) -> Iterator[GraphDocument]:
 def _read_lines(file: Path, name: str) -> Iterator[GraphDocument]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.strip():
+            if not line.isspace():  # `strip` would copy a line of many megabytes
                 yield GraphDocument(f"{name}:{number}", f"{file}, line {number}", line)
 
 
@@ -129,16 +135,18 @@ def read_session(document: GraphDocument, *, is_checked: bool = False) -> Export
         graph = MessageGraph.from_json(document.text)
     except CodecError as error:
         return SourceError(document.where, f"not a message graph ({error})")
-    size = len(document.text)
-    return ExportSession(document.name, graph, size) if is_checked else check_session(document.name, graph, document.where, size)
+    problem = None if is_checked else graph.find_alteration()
+    return _session_or_error(ExportSession(document.name, graph, len(document.text), graph.root_read), document.where, problem)
 
 
 def check_session(name: str, graph: MessageGraph, where: str, size: int = 0) -> ExportSession | SourceError:
     """Verify a graph; return it as a session to export, or a SourceError if its ids do not match its content. `where` names its file."""
-    report = graph.verify()
-    if not report:
-        return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
-    return ExportSession(name, graph, size)
+    problems = graph.verify().problems
+    return _session_or_error(ExportSession(name, graph, size), where, problems[0] if problems else None)
+
+
+def _session_or_error(session: ExportSession, where: str, problem: str | None) -> ExportSession | SourceError:
+    return session if problem is None else SourceError(where, f"the graph was altered after it was recorded ({problem})")
 
 
 def _graph_files_in(folder: Path) -> Iterator[Path]:

@@ -19,6 +19,8 @@ from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.ledger import merkle_leaf, merkle_root
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.source import ExportSession
+from hermes.trajectories.verify.exported_rows import UnreadableFile
+from hermes.trajectories.verify.folder import READERS
 
 Row = dict[str, Any]
 PROMPT = [1, 2, 3]
@@ -150,4 +152,21 @@ class Forged:
         for path in files:
             with suppress(pa.ArrowInvalid):  # a file that was cut off has no rows to count
                 self.manifest["rows"] = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else self.manifest["rows"]
+        self.manifest["trained"] = self._trained()
         self.save()
+
+    def _trained(self) -> dict[str, dict[str, int]]:
+        """Count what is trained on and off policy, as the rows say."""
+        rows: dict[int, str] = {}
+        with suppress(UnreadableFile, KeyError):
+            for exported in READERS[self.manifest["settings"]["format"]](self.folder):
+                rows[exported.row] = "off_policy" if exported.on_policy is False else "on_policy"
+        counts = {name: {"rows": 0, "samples": 0, "tokens": 0} for name in ("on_policy", "off_policy")}
+        for row in {line["trained"][0].get("row") for line in self.lines if line["trained"]}:
+            counts[rows.get(row, "on_policy")]["rows"] += 1
+        for line in self.lines:
+            for where in line["trained"][:1]:
+                count = counts[rows.get(where.get("row"), "on_policy")]
+                count["samples"] += 1
+                count["tokens"] += line["sampled"] - sum(part["end"] - part["start"] for part in line["excluded"])
+        return counts

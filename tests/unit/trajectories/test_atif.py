@@ -78,7 +78,15 @@ def test_a_tool_session_is_one_document(tmp_path: Path) -> None:
                 "extra": {"hermes": {"response": final, "sample": "final"}},
             },
         ],
-        "extra": {"hermes": {"rollout": "s0", "row": 0, "on_policy": False, "off_policy": "ephemeral prompt left out; no token ids"}},
+        "extra": {
+            "hermes": {
+                "rollout": "s0",
+                "row": 0,
+                "on_policy": False,
+                "off_policy": "ephemeral prompt left out; no token ids",
+                "left_out": {"ephemeral": 1, "notes": 0},
+            }
+        },
     }
 
 

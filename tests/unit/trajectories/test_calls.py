@@ -8,6 +8,7 @@ from hermes import CallRecord, MessageGraph
 from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
 from hermes.trajectories.errors import AnnotationError
 from hermes.trajectories.source import ExportSession
+from hermes.trajectories.text_rows import can_train_as_text
 
 
 def user(text: str) -> dict[str, Any]:
@@ -50,8 +51,31 @@ GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] =
     "more logprobs than ids": ({"logprobs": [-1, -2, -3, -4]}, 3, 3, []),
     "fewer counted than returned": ({"usage": {"completion_tokens": 2}}, 3, 3, []),
     "derived prompt": ({"prompt_derived": True}, 3, 0, [(0, 3, "prompt tokens derived, not recorded")]),
-    "an empty completion": ({"token_ids": [], "logprobs": []}, 0, 0, [(0, 0, "empty completion")]),
+    "an empty list of ids": ({"token_ids": [], "logprobs": []}, 0, 0, [(0, 0, "no token ids")]),
+    "an empty list of ids, but counted": (
+        {"token_ids": [], "logprobs": [], "usage": {"completion_tokens": 7}},
+        7,
+        0,
+        [(0, 7, "no token ids")],
+    ),
 }
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "is_text"),
+    [
+        (answer("a"), "no token ids", True),
+        ({**answer(""), "reasoning": "hm"}, "no token ids", True),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]}, "no token ids", True),
+        (answer(""), "empty completion", False),
+        ({"role": "assistant", "content": None}, "empty completion", False),
+    ],
+)
+def test_an_answer_with_an_empty_list_of_ids_is_text_unless_it_is_empty_itself(message: Any, reason: str, is_text: bool) -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(message, call=record("1", token_ids=[], logprobs=[]))
+    (call,) = calls_of(chat)
+    assert ([part.reason for part in call.excluded], can_train_as_text(call)) == ([reason], is_text)
 
 
 @pytest.mark.parametrize(("fields", "sampled", "trained", "excluded"), GRADES.values(), ids=GRADES)

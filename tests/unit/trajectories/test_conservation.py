@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,8 @@ def test_a_graph_given_twice_or_as_a_fork_counts_once(program: list[Step]) -> No
         second, lines_again = read_ledger(folder / "thrice")
         assert lines == lines_again
         responses = sum(len(list(graph.responses())) for graph in copies)
-        assert second == {**first, "sessions": 3 * len(graphs), "duplicates": responses - len(lines)}
+        root = sha256(b"".join(sorted(bytes.fromhex(graph.root) for graph in copies))).hexdigest()
+        assert second == {**first, "sessions": 3 * len(graphs), "duplicates": responses - len(lines), "source_root": root}
         source = folder / "source.jsonl"
         source.write_text("".join(f"{graph.to_json()}\n" for graph in copies), "utf-8")
         assert verify(folder / "thrice", [source]).problems == ()

@@ -13,9 +13,10 @@ from hermes.trajectories.calls import SamplePolicies
 from hermes.trajectories.errors import SourceError, TrajectorySettingsError
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
-from hermes.trajectories.ledger import merkle_root
+from hermes.trajectories.merkle import merkle_root
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.source import ExportSession, find_files, read_sessions
+from hermes.trajectories.verify import verify
 
 
 def chat_with(name: str, tokens: int = 3) -> MessageGraph:
@@ -41,6 +42,44 @@ def test_writes_rows_and_ledger(tmp_path: Path) -> None:
     assert [line["trained"] for line in lines] == [[{"row": 0, "start": 1, "end": 4}], [{"row": 1, "start": 1, "end": 3}]]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ledger.jsonl", "rows.parquet"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def mixed_chats() -> list[ExportSession]:
+    """An answer with ids, one whose prompt was tokenised later, and one without ids, in sessions of their own; and one behind another."""
+    chats = [chat_with("a"), *(MessageGraph([{"role": "user", "content": name}], seed=name) for name in ("b", "c"))]
+    derived = CallRecord(sample_id="b", prompt_token_ids=[1], token_ids=[2, 3], logprobs=[-1.0, -1.0], prompt_derived=True)
+    chats[1].append({"role": "assistant", "content": "b"}, call=derived)
+    behind = CallRecord(sample_id="d", prompt_token_ids=[1, 2, 3, 4], token_ids=[5], logprobs=[-1.0])
+    chats[1].append({"role": "assistant", "content": "d"}, call=behind)
+    chats[2].append({"role": "assistant", "content": "c"}, call=CallRecord(sample_id="c", usage={"completion_tokens": 7}))
+    return [ExportSession(f"s{number}", chat) for number, chat in enumerate(chats)]
+
+
+SPLIT: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    "parquet": ({"rows": 1, "samples": 1, "tokens": 3}, {"rows": 1, "samples": 2, "tokens": 3}),
+    "verifiers": ({"rows": 2, "samples": 2, "tokens": 4}, {"rows": 1, "samples": 1, "tokens": 2}),
+    "sharegpt": ({"rows": 1, "samples": 1, "tokens": 3}, {"rows": 2, "samples": 3, "tokens": 10}),
+    "llamafactory": ({"rows": 1, "samples": 1, "tokens": 3}, {"rows": 3, "samples": 3, "tokens": 10}),
+    "openai": ({"rows": 1, "samples": 1, "tokens": 3}, {"rows": 2, "samples": 3, "tokens": 10}),
+    "atif": ({"rows": 1, "samples": 1, "tokens": 3}, {"rows": 2, "samples": 3, "tokens": 10}),
+}
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_the_manifest_says_what_is_trained_on_and_off_policy(form: str, tmp_path: Path) -> None:
+    settings = ExportSettings(format=form, policies=SamplePolicies(derived="include"))
+    summary = export(mixed_chats(), tmp_path / "out", settings, FORMATS)
+    on_policy, off_policy = SPLIT[form]
+    assert summary.manifest["trained"] == {"on_policy": on_policy, "off_policy": off_policy}
+    assert verify(tmp_path / "out").problems == ()
+    assert on_policy["tokens"] + off_policy["tokens"] == summary.manifest["tokens"]["trained"]
+    if form == "sharegpt":
+        rows = [json.loads(line) for line in (tmp_path / "out" / "sharegpt.jsonl").read_text().splitlines()]
+        assert [(row["on_policy"], row["hermes"]["off_policy"]) for row in rows] == [
+            (True, ""),
+            (False, "prompt tokens derived, not recorded"),
+            (False, "no token ids"),
+        ]
 
 
 def test_a_re_run_gives_the_same_bytes(tmp_path: Path) -> None:

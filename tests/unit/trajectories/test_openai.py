@@ -48,6 +48,7 @@ def test_a_tool_session_comes_out_as_the_service_takes_it(tmp_path: Path) -> Non
         "responses": responses,
         "on_policy": False,
         "off_policy": "ephemeral prompt left out; no token ids; reasoning left out",
+        "left_out": {"ephemeral": 1, "notes": 0},
     }
 
 

@@ -82,8 +82,8 @@ def test_a_continued_completion_overlaps_the_one_it_continues() -> None:
 
 def test_every_rollout_weighs_one() -> None:
     calls = calls_of(call([1], [2, 3]), call([1], [4, 5, 6]))
-    assert loss_scale(calls) * sum(c.trained for c in calls) == 1.0
-    assert loss_scale([]) == 0.0
+    assert loss_scale(sum(call.trained for call in calls)) * sum(call.trained for call in calls) == 1.0
+    assert loss_scale(0) == 0.0
 
 
 def test_calls_without_trained_tokens_make_no_rows() -> None:

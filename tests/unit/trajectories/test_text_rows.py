@@ -1,16 +1,20 @@
 """Text rows: one for each leaf of the trie of messages, each response trained once, twins apart, differences stated."""
 
+from typing import Any
+
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.text_rows import (
     EPHEMERAL,
+    NOTES,
     REASONING_BACK,
     REASONING_GONE,
     TextRow,
     can_train_as_text,
+    reasoning_of,
     replace_surrogates,
     text_rows,
 )
-from tests.unit.trajectories.text_sessions import TOOLS, answer, calls_of, forked_session, sampled, tool_session, user
+from tests.unit.trajectories.text_sessions import NOTED, TOOLS, answer, calls_of, forked_session, sampled, soul_session, tool_session, user
 
 
 def told(row: TextRow) -> list[str]:
@@ -35,6 +39,39 @@ def test_a_twin_in_the_middle_gets_a_row_of_its_own_that_ends_with_it() -> None:
     rows = list(text_rows(calls_of(chat)))
     assert [told(row) for row in rows] == [["Q", "same*", "more", "end*"], ["Q", "same*"], ["Q", "same*"]]
     assert [call.sample_id for row in rows for call in row.calls] == ["1", "4", "2", "3"]
+
+
+def test_the_base_system_prompt_is_in_the_row_and_notes_of_user_messages_are_not() -> None:
+    rows = list(text_rows(calls_of(soul_session())))
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}
+    assert [told(row) for row in rows] == [
+        ["Be kind.", "Hi", "a0*", "More?", "a1*"],
+        ["Be kinder.", "Hi", "a0", "More?", "a1", str([image, {"type": "text", "text": ""}]), "a2*"],
+    ]
+    assert [message["role"] for message in rows[0].messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert [row.left_out for row in rows] == [{"ephemeral": 0, "notes": 2}, {"ephemeral": 0, "notes": 3}]
+    assert [row.differences(has_reasoning=True) for row in rows] == [["no token ids", NOTES], ["no token ids", NOTES]]
+
+
+def test_a_base_system_prompt_joins_the_system_message_of_the_list_and_ephemeral_text_does_not() -> None:
+    chat = MessageGraph([{"role": "developer", "content": "Listed."}, user("Q")], seed="s")
+    turn = chat.prepare(system="Base.", ephemeral="Psst.")
+    assert turn.messages[0] == {"role": "developer", "content": "Listed.\n\nBase.\n\nPsst."}
+    chat.commit(turn, answer("a"), CallRecord(sample_id="1"))
+    [row] = text_rows(calls_of(chat))
+    assert (told(row), row.messages[0]["role"]) == (["Listed.\n\nBase.", "Q", "a*"], "developer")
+    assert row.differences(has_reasoning=True) == ["no token ids", EPHEMERAL]
+    assert row.left_out == {"ephemeral": 1, "notes": 0}
+
+
+def test_a_note_that_the_content_does_not_begin_with_any_more_takes_nothing_from_the_users_words() -> None:
+    contents: list[Any] = [f"{NOTED}\n\nHi", f"{NOTED} Hi", "Hi", [], None, [{"type": "image_url", "image_url": {"url": "x"}}]]
+    chat = MessageGraph([{"role": "user", "content": content, "metadata": {"note": NOTED}} for content in contents], seed="s")
+    chat.append({"role": "system", "content": f"{NOTED}\n\nHi", "metadata": {"note": NOTED}})
+    sampled(chat, "1", answer("a"))
+    [row] = text_rows(calls_of(chat))
+    assert [message["content"] for message in row.messages] == ["Hi", *contents[1:], f"{NOTED}\n\nHi", "a"]
+    assert row.left_out == {"ephemeral": 0, "notes": 1}
 
 
 def test_authored_assistant_messages_are_context_only() -> None:
@@ -114,3 +151,8 @@ def test_reasoning_that_was_sent_is_no_difference() -> None:
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not() -> None:
     assert replace_surrogates({"a\ud800": ["x\udc00y", "\U0001f600", 1, None]}) == {"a\ufffd": ["x\ufffdy", "\U0001f600", 1, None]}
+
+
+def test_a_message_without_content_may_hold_reasoning() -> None:
+    assert reasoning_of({"role": "system", "reasoning": "hm"}) == "hm"
+    assert reasoning_of({"role": "user", "content": "hi"}) == ""

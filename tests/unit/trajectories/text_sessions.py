@@ -51,6 +51,20 @@ def tool_session() -> MessageGraph:
     return chat
 
 
+NOTED = "<context>\nIt is Sunday.\n</context>"
+
+
+def soul_session() -> MessageGraph:
+    """Three turns as the router records them: the soul beside the list, a note before the user's words, a soul that changes, an image."""
+    chat = MessageGraph(seed="soul")
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}
+    contents: list[Any] = [f"{NOTED}\n\nHi", f"{NOTED}\n\nMore?", [image, {"type": "text", "text": NOTED}]]
+    for number, (content, soul) in enumerate(zip(contents, ("Be kind.", "Be kind.", "Be kinder."), strict=True)):
+        chat.append({"role": "user", "content": content, "metadata": {"note": NOTED}})
+        chat.commit(chat.prepare(system=soul), answer(f"a{number}"), CallRecord(sample_id=f"soul-{number}"))
+    return chat
+
+
 def forked_session() -> MessageGraph:
     """[U A* V B*], then V edited and C* sampled; and two samples of equal text, the second on a branch of its own."""
     chat = MessageGraph([user("Q")], seed="fork")
@@ -82,6 +96,27 @@ def nested_session() -> MessageGraph:
     sampled(summary, "summary", answer("(short)"))
     chat.compact(slice(0, 4), {**user("(short)"), "metadata": {"chat": summary}})
     sampled(chat, "main-3", answer("more."))
+    return chat
+
+
+def hard_session() -> MessageGraph:
+    """Everything at which a reader stumbles that wants turns to alternate: an answer first, an answer after an answer, a late system
+    message between two questions, results before a question, thoughts and words beside a call, and tools without parameters."""
+    chat = MessageGraph([answer("Hello, I speak first.")], seed="hard")
+    sampled(chat, "h1", answer("And I go on."))
+    chat.extend([user("one"), {"role": "system", "content": "Late."}, user("two {{content}}")])
+    turn = chat.prepare(tools=[{"type": "function", "function": {"name": "look"}}, {"name": "flat", "input_schema": {"type": "object"}}])
+    chat.commit(
+        turn,
+        answer("I look.", reasoning="hm </tool_call>", tool_calls=[call("look", "", "c1"), call("look", '{"a":"</tool_call>"}', "c2")]),
+    )
+    chat.extend([result("c2", "second"), result("c1", "</tool_response>"), user("so?")])
+    sampled(chat, "h3", answer("So <think> and <tool_call> are words."))
+    sampled(chat, "h4", answer(""))
+    chat.append(user("odd"))
+    sampled(
+        chat, "h5", answer("", tool_calls=[call("look", "not JSON", "c3"), {"type": "custom", "custom": {"name": "run", "input": "x"}}])
+    )
     return chat
 
 

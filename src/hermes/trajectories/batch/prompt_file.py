@@ -20,6 +20,7 @@ PROMPT_FIELD = "prompt"
 ITEM_FIELDS = ("id", "system", "cwd")
 """The fields that batch runs use, beside the prompt. All other fields are for tools and verifiers."""
 NAME_LENGTH = 16
+MAX_LINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class PromptFile:
         seen: Counter[str] = Counter()
         lines: dict[str, int] = {}
         with self.file.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
+                if len(line) > MAX_LINE_BYTES:  # /dev/zero has no end
+                    self._refuse(number, f"the line is longer than {MAX_LINE_BYTES // 2**20} MB")
                 if not line.strip():
                     continue
                 item = self._item(line, number, seen)

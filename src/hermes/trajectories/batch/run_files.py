@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 
 from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.private_files import open_private
 
 if sys.platform != "win32":
     import fcntl
@@ -54,7 +55,7 @@ def find_or_begin_run(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool)
 
 def _begin_run(path: Path, recipe: Mapping[str, Any]) -> str:
     run_id, draft = uuid4().hex, path / (RUN + NEW_SUFFIX)
-    with draft.open("wb") as out:
+    with open_private(draft, "wb") as out:
         out.write(json.dumps({"format": "hermes.batch", "version": 1, "id": run_id, "recipe": recipe}, indent=2).encode() + b"\n")
         sync(out)
     draft.replace(path / RUN)
@@ -79,7 +80,7 @@ def finish_moving(path: Path, *, is_recovery: bool) -> None:
 
 def lock_folder(path: Path) -> BinaryIO:
     """Lock the folder for this process. The kernel gives the lock up, however the process ends."""
-    lock = (path / LOCK).open("ab")
+    lock = open_private(path / LOCK, "ab")
     if sys.platform != "win32":
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -38,6 +38,7 @@ from hermes.trajectories.batch.run_files import (
     sync_folder,
 )
 from hermes.trajectories.errors import SourceError, TrajectorySettingsError
+from hermes.trajectories.private_files import PRIVATE_FILE, make_private_folder, open_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class RunFolder:
     def open(cls, path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> RunFolder:
         """Begin a run, or resume one. Raises TrajectorySettingsError if the run exists and `may_go_on` is false, if its recipe is another
         one, or if another process works on it."""
-        path.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path)
         lock = lock_folder(path)
         try:
             run_id = find_or_begin_run(path, recipe, may_go_on=may_go_on)
@@ -143,7 +144,7 @@ class RunFolder:
     def put(self, rollouts: Iterable[tuple[Rollout, bytes]]) -> None:
         """Store finished rollouts, each with its graph's JSON. They are on disk when this returns."""
         placed = []
-        with self.file(GRAPHS).open("ab") as file:
+        with open_private(self.file(GRAPHS), "ab") as file:
             for rollout, text in rollouts:
                 file.write(text + b"\n")
                 placed.append(IndexedRollout(rollout.entry, self._size, len(text) + 1))
@@ -155,7 +156,7 @@ class RunFolder:
         """Add entries for rollouts whose graphs are stored."""
         known = list(placed)
         lines = [each.to_line() for each in known]
-        with self.file(INDEX).open("ab") as file:
+        with open_private(self.file(INDEX), "ab") as file:
             file.writelines(lines)
             sync(file)
         for each in known:
@@ -163,7 +164,7 @@ class RunFolder:
 
     def put_aside(self, rollouts: Iterable[tuple[RolloutEntry, bytes]]) -> None:
         """Store rollouts that the run does not count, each with its graph's JSON."""
-        with self.file(ASIDE).open("ab") as file:
+        with open_private(self.file(ASIDE), "ab") as file:
             for entry, text in rollouts:
                 file.write(text.rstrip(b"\n") + b"\n")  # a line of graphs.jsonl ends with one already
                 self._register_aside(entry)
@@ -176,7 +177,7 @@ class RunFolder:
         if not gone:
             return 0
         self.put_aside((each.entry, self.graph_line(each)) for each in gone)
-        with self.file(GRAPHS + NEW_SUFFIX).open("wb") as file, self.file(INDEX + NEW_SUFFIX).open("wb") as notes:
+        with open_private(self.file(GRAPHS + NEW_SUFFIX), "wb") as file, open_private(self.file(INDEX + NEW_SUFFIX), "wb") as notes:
             for each in index:
                 if not is_selected(each):
                     notes.write(IndexedRollout(each.entry, file.tell(), each.size).to_line())
@@ -194,7 +195,7 @@ class RunFolder:
     def write(self, name: str, lines: Iterable[str]) -> None:
         """Write a file whole or not at all."""
         draft = self.file(name + NEW_SUFFIX)
-        with draft.open("wb") as file:
+        with open_private(draft, "wb") as file:
             file.writelines(line.encode() for line in lines)
             sync(file)
         draft.replace(self.file(name))
@@ -211,7 +212,7 @@ class RunFolder:
             self._register(each)
             self._size = max(self._size, each.start + each.size)
         if not graphs.exists():
-            graphs.touch()
+            graphs.touch(mode=PRIVATE_FILE)
             sync_folder(self.path)
         if graphs.stat().st_size < self._size:
             raise TrajectorySettingsError(

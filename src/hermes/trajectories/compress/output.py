@@ -16,6 +16,7 @@ from typing import IO
 from hermes.trajectories.compress.chunks import Chunk, InputFile
 from hermes.trajectories.compress.worker import RowOutcome, RowStatus
 from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.private_files import PRIVATE_FILE, PRIVATE_FOLDER
 
 SIDE_FILES = {RowStatus.REJECTED: "rejected", RowStatus.OVER_LIMIT: "over_limit"}
 """Rows that go to a file of their own, and the name of its draft."""
@@ -30,8 +31,6 @@ class OutputPaths:
     """A file; a folder if the input is a folder."""
     metrics: Path
     is_folder: bool
-    is_private: bool = False
-    """Readable for the file's owner only: the rows were sealed in a store."""
 
     @property
     def folder(self) -> Path:
@@ -127,8 +126,8 @@ class OutputDrafts:
     def _add(self, name: str, data: bytes) -> None:
         if name not in self._files:
             path = self._places.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600 if self._places.is_private else 0o666)
+            path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            path.touch(mode=PRIVATE_FILE)
             if path.stat().st_size < self._lengths.setdefault(name, 0):  # the machine crashed, not only the process
                 raise TrajectorySettingsError(f"{path} is shorter than it was; start over with --restart")
             os.truncate(path, self._lengths[name])

@@ -44,6 +44,7 @@ from hermes.trajectories.compress.output import OutputDrafts, OutputPaths
 from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork, compress_chunk
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.private_files import make_private_folder, open_private, write_private
 from hermes.trajectories.sampling_model import SampledMessage
 
 VERSION = 1
@@ -165,9 +166,12 @@ class CompressRun:
         self._drafts.publish()
         if self.work.settings.metrics.enabled:
             draft = self.places.folder / "metrics.json"
-            draft.write_text(json.dumps(self.metrics, indent=2) + "\n", encoding="utf-8")
+            write_private(draft, json.dumps(self.metrics, indent=2) + "\n")
             draft.replace(self.places.metrics)
-        shutil.rmtree(self.places.folder)
+        empty_folder(self.places.folder)
+        shutil.rmtree(
+            self.places.folder
+        )  # the checkpoint last: a process that is killed before then finishes the run when it is started again
 
     @property
     def _seconds(self) -> float:
@@ -229,7 +233,7 @@ class CheckpointFile:
     """A file to which one process at a time adds lines. When `append` returns, the line is on disk, even after a `kill -9`."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
+        self._file = open_private(path, "ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel gives the lock up when the process ends, however it ends
         except BlockingIOError:
@@ -252,20 +256,25 @@ class CheckpointFile:
         self._file.close()
 
 
+def empty_folder(folder: Path) -> None:
+    """Remove everything in the folder of a run but its checkpoint file, on which this process holds a lock."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each.name != CHECKPOINT_FILE:
+            each.unlink()
+
+
 @contextmanager
 def lock_run_folder(places: OutputPaths, *, restarts: bool = False) -> Iterator[CheckpointFile]:
     """Lock the folder of a run for this process. Makes the folder if there is none; with `restarts`, empties it.
 
     Raises TrajectorySettingsError if another process holds the lock."""
     folder = places.folder
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
+    make_private_folder(folder)
     with closing(CheckpointFile(folder / CHECKPOINT_FILE)) as checkpoint_file:
         if restarts:
-            for each in folder.iterdir():
-                if each.is_dir():
-                    shutil.rmtree(each)
-                elif each.name != CHECKPOINT_FILE:  # this process holds the lock on it
-                    each.unlink()
+            empty_folder(folder)
             checkpoint_file.clear()  # last: missing drafts are noticed, but drafts of another run would be taken for our own
         yield checkpoint_file
 

@@ -67,7 +67,10 @@ class ProtectedSettings:
     first_human: bool = True
     first_gpt: bool = True
     first_tool: bool = True
+    first_n_turns: int = 0
+    """So many turns from the beginning, of any speaker, besides the first of each role; of those before the first summary."""
     last_n_turns: int = 4
+    """So many turns at the end, of any speaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ FLAT_KEYS = {
     "protect_first_human": "protected_turns.first_human",
     "protect_first_gpt": "protected_turns.first_gpt",
     "protect_first_tool": "protected_turns.first_tool",
+    "protect_first_n_turns": "protected_turns.first_n_turns",
     "protect_last_n_turns": "protected_turns.last_n_turns",
     "summarization_model": "summarization.model",
     "metrics_enabled": "metrics.enabled",

@@ -147,7 +147,7 @@ def estimate_row(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn
         return None
     size = more = 0
     for turn in turns:
-        if not isinstance(turn, dict) or turn.get("from") not in SPEAKERS or not isinstance(text := turn.get("value"), str):
+        if not isinstance(turn, dict) or not isinstance(text := turn.get("value"), str) or str(turn.get("from")) not in SPEAKERS:
             return None
         size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         calls = text.count("<tool_call>")

@@ -5,12 +5,14 @@ its results, and the messages between them. Worked example, letters are messages
 
     S  U  A(call c1 c2)  T(c1)  T(c2)  A  U  A      turns: S U A TT A U A      units: [S] [U] [A T T] [A] [U] [A]
 
-With the first system, human, gpt and tool turn and the last 2 turns protected, only the unit [A] in the middle may be summarised."""
+With the first system, human, gpt and tool turn and the last 2 turns protected, only the unit [A] in the middle may be summarised. With the
+first 3 turns and the last 2 protected by count alone, too: the third turn is a call, and its results stay with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from hermes.trajectories.compress.settings import ProtectedSettings
@@ -126,7 +128,9 @@ def _protected_messages(
         if speaker in wanted and not is_summary(messages[turn.start], headers):
             wanted.discard(speaker)
             yield from turn
-    for turn in turns[max(0, len(turns) - settings.last_n_turns) :]:
+    # Behind a summary there are no first turns any more: it stands for some that came before.
+    opening = takewhile(lambda turn: not is_summary(messages[turn.start], headers), turns[: settings.first_n_turns])
+    for turn in (*opening, *turns[max(0, len(turns) - settings.last_n_turns) :]):
         yield from turn
 
 

@@ -3,6 +3,7 @@
 from hermes.trajectories.formats.agentlightning import AgentLightningWriter
 from hermes.trajectories.formats.atif import AtifWriter
 from hermes.trajectories.formats.atropos import AtroposWriter
+from hermes.trajectories.formats.llamafactory import LlamaFactoryWriter
 from hermes.trajectories.formats.openai import OpenAiWriter
 from hermes.trajectories.formats.parquet import ParquetWriter
 from hermes.trajectories.formats.sharegpt import ShareGptWriter
@@ -19,6 +20,7 @@ FORMATS: dict[str, ExportFormat] = {
     "agentlightning": AgentLightningWriter,
     "atif": AtifWriter,
     "atropos": AtroposWriter,
+    "llamafactory": LlamaFactoryWriter,
     "openai": OpenAiWriter,
     "sharegpt": ShareGptWriter,
     "slime": SlimeWriter,

@@ -59,9 +59,10 @@ class AtifWriter:
             if written != document:
                 written["extra"]["hermes"] |= _policy([*tree.row.differences(has_reasoning=True), REPLACED])
             self._documents.write(self.rows, json.dumps(written, indent=1).encode("ascii") + b"\n")
-            digests = [text_digest(step) for step in _all_steps(written)]
+            digests = [text_digest(step) for each in _all_documents(written) for step in each["steps"]]
+            differs = not all(each["extra"]["hermes"]["on_policy"] for each in _all_documents(written))
             for call, turn, first in tree.places(0):
-                yield Placement(call, text_placement(self.rows, digests, turn, first))
+                yield Placement(call, text_placement(self.rows, digests, turn, first), differs=differs)
             self.rows += 1
 
     def close(self) -> None:
@@ -105,6 +106,7 @@ class _RowTree:
                     "rollout": self.row.rollout,
                     "row": self.number,
                     **_policy(self.row.differences(has_reasoning=True)),
+                    "left_out": self.row.left_out,
                 }
             },
         }
@@ -130,10 +132,11 @@ def _policy(differences: Sequence[str]) -> dict[str, Any]:
     return {"on_policy": not differences, "off_policy": "; ".join(differences)}
 
 
-def _all_steps(document: Mapping[str, Any]) -> Iterator[Any]:
-    yield from document["steps"]
+def _all_documents(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a document and those inside it, depth first."""
+    yield document
     for child in document.get("subagent_trajectories", ()):
-        yield from _all_steps(child)
+        yield from _all_documents(child)
 
 
 def _trees(rows: Sequence[TextRow]) -> Iterator[_RowTree]:

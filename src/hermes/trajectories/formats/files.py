@@ -16,7 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hermes.graph.message import json_encoder
 from hermes.trajectories.ledger import renumber_rows
+
+spaced_json = json_encoder(sort_keys=False, separators=(", ", ": "))
+"""Writes what `json.dumps` writes, for the lines of a `LineFile`."""
 
 
 class LineFile:
@@ -39,6 +43,20 @@ class LineFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class FixedFile:
+    """A file that is the same in every export; a part of an export has none."""
+
+    def __init__(self, folder: Path | None, name: str, content: bytes) -> None:
+        if folder is not None:
+            (folder / name).write_bytes(content)
+
+    def part(self) -> None:
+        """Return nothing: the file is whole."""
+
+    def take(self, part: None, first_row: int) -> None:
+        """Do nothing: the file is whole."""
 
 
 class DocumentFiles:

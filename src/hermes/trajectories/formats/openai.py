@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph.message import thaw
-from hermes.trajectories.formats.files import LineFile
+from hermes.trajectories.formats.files import LineFile, spaced_json
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.text_rows import REPLACED, TextRow, is_assistant, replace_surrogates, text_digest, text_placement, text_rows
@@ -45,11 +45,11 @@ class OpenAiWriter:
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for row in text_rows(plan.calls, is_assistant):
             line, differences = record(row)
-            self._file.write(json.dumps(line).encode("ascii") + b"\n")
+            self._file.write(spaced_json(line).encode("ascii") + b"\n")
             self._about.write(dump(about(self.rows, row, differences)))
             digests = [text_digest(message) for message in line["messages"]]
             for index, call in row.trained.items():
-                yield Placement(call, text_placement(self.rows, digests, index))
+                yield Placement(call, text_placement(self.rows, digests, index), differs=bool(differences))
             self.rows += 1
 
     def close(self) -> None:
@@ -82,6 +82,7 @@ def about(number: int, row: TextRow, differences: Sequence[str]) -> dict[str, An
         "responses": [call.response_id for call in row.calls],
         "on_policy": not differences,
         "off_policy": "; ".join(differences),
+        "left_out": row.left_out,
     }
 
 

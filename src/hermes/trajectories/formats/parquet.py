@@ -101,16 +101,8 @@ def arrays(row: Row) -> dict[str, Any]:
         span = slice(call.start, call.end)
         weight[span] += 1
         logprobs[span] = np.frombuffer(call.logprobs, np.float32)[: call.trained]
-        advantages[span] = advantage(call)
+        advantages[span] = call.effective_advantage
     return {"mask": weight > 0, "weight": weight, "logprobs": logprobs, "advantages": advantages}
-
-
-def advantage(call: SampledCall) -> float:
-    """Return the annotated advantage, else the response's own reward, else the rollout's, else 0."""
-    for value in (call.advantage, call.reward, call.rollout_reward):
-        if value is not None:
-            return value
-    return 0.0
 
 
 def policy_spans(call: SampledCall) -> Iterator[dict[str, Any]]:

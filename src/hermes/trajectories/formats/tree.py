@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from hermes.trajectories.formats.files import RowGroups
-from hermes.trajectories.formats.parquet import advantage
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.tree import TreeRow, tree_row
@@ -80,7 +79,7 @@ def record(number: int, tree: TreeRow, rollout: RolloutPlan) -> dict[str, Any]:
         "parents": tree.parents,
         "token_index": np.concatenate(index),
         "logprob": np.concatenate(logprob),
-        "advantage": np.repeat(np.asarray([advantage(call) for call in calls], np.float32), sizes),
+        "advantage": np.repeat(np.asarray([call.effective_advantage for call in calls], np.float32), sizes),
         "weight": np.ones(sum(sizes), np.float32),
         "sample": np.repeat(np.arange(len(calls), dtype=np.int32), sizes),
         "samples": [call.sample_id for call in calls],

@@ -26,7 +26,6 @@ from hermes.graph.message import REASONING, canonical, digest, thaw
 from hermes.graph.node import Node
 from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
 from hermes.trajectories.formats.files import LineFile
-from hermes.trajectories.formats.parquet import advantage
 from hermes.trajectories.formats.response_links import response_links
 from hermes.trajectories.formats.unweighted_rows import depth_first, sample_facts
 from hermes.trajectories.ledger import Placement, dump
@@ -167,7 +166,7 @@ class TraceNodes:
             "logprobs": np.frombuffer(call.logprobs, np.float32)[: call.trained].tolist(),
         }
         if any(value is not None for value in (call.advantage, call.reward, call.rollout_reward)):
-            self.nodes[node]["advantages"] = [advantage(call)] * call.trained
+            self.nodes[node]["advantages"] = [call.effective_advantage] * call.trained
         self.calls.append((node, call))
         self._of[call.response_id] = node
 

@@ -3,7 +3,6 @@ show in the row itself; it does not compare rows with the ledger."""
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hermes.trajectories.verify.ledger import refuse_constant
+from hermes.trajectories.verify.ledger import strict_json
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -55,20 +54,18 @@ class ExportedRow:
     """The ids of responses whose prompt and completion the row claims to hold."""
     samples: Mapping[str, tuple[int, int] | None] | None = None
     """The samples that the row claims to train, with their tokens [start, end) if the format states them."""
-    group: int | None = None
-    """Rows with the same group share one stated on_policy; None if each row states its own."""
     faults: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ExportedTree:
-    """One flattened trie. `entries` are the trained tokens: for each sample the places of its tokens, and their logprobs."""
+    """One flattened trie. `entries` are the trained tokens: for each sample the places of its tokens."""
 
     file: str
     row: int
     tokens: Ints
     parents: Ints
-    entries: dict[str, tuple[Ints, Floats]]
+    entries: dict[str, Ints]
     session: str
     rollout: str
     tokenizer: str
@@ -90,10 +87,8 @@ class ExportedConversation:
     row: int
     digests: Sequence[str]
     marked: Sequence[bool]
-    texts: Sequence[str]
-    """The text of each turn."""
-    speakers: Sequence[str]
-    """The role of each turn; empty for tool results, because each format joins them in its own way."""
+    on_policy: bool = True
+    """Whether the row, with all conversations in it, says that it is on policy."""
     starts: Sequence[int] = ()
     """For each turn the first turn of its conversation, if a row holds several conversations."""
     session: str | None = None
@@ -103,23 +98,28 @@ class ExportedConversation:
     faults: list[str] = field(default_factory=list)
 
 
-def table_rows(path: Path, columns: Mapping[str, pa.DataType]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file, lists as arrays; raise UnreadableFile if it is not Parquet or lacks a column."""
+def table_rows(path: Path, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file, lists as arrays; raise UnreadableFile if it is not Parquet or its columns are not exactly these.
+
+    More columns, or metadata that tells a reader what a column means, would be read by trainers and by nothing here."""
     try:
         with pq.ParquetFile(path) as file:
-            for name, kind in columns.items():
+            for name in schema.names:
                 at = file.schema_arrow.get_field_index(name)
-                if at < 0 or file.schema_arrow.field(at).type != kind:
-                    raise UnreadableFile(path.name, f"no column {name!r} of type {kind}")
-            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                if at < 0 or file.schema_arrow.field(at).type != schema.field(name).type:
+                    raise UnreadableFile(path.name, f"no column {name!r} of type {schema.field(name).type}")
+            has_metadata = file.schema_arrow.metadata or any(column.metadata for column in file.schema_arrow)
+            if file.schema_arrow.names != schema.names or has_metadata:
+                raise UnreadableFile(path.name, "has columns, an order of columns or metadata that this format does not have")
+            for batch in file.iter_batches(BATCH_ROWS):
                 for at in range(batch.num_rows):
-                    yield {name: _value(batch.column(name)[at]) for name in columns}
+                    yield {name: _value(batch.column(name)[at]) for name in schema.names}
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFile(path.name, f"cannot be read ({error})") from None
 
 
 def _value(scalar: Any) -> Any:
-    if not isinstance(scalar, pa.ListScalar) or scalar.values is None:
+    if not isinstance(scalar, pa.ListScalar) or not scalar.is_valid:
         return scalar.as_py()
     values = scalar.values
     if pa.types.is_string(values.type) or pa.types.is_struct(values.type) or values.null_count:
@@ -133,7 +133,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines):
-                value = json.loads(line, parse_constant=refuse_constant)
+                value = strict_json(line)
                 if not isinstance(value, dict):
                     raise UnreadableFile(path.name, f"line {number + 1} is not an object")
                 yield number, value
@@ -143,11 +143,6 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UnreadableFile(path.name, f"line {number + 1} is not JSON") from None
     except OSError as error:
         raise UnreadableFile(path.name, f"cannot be read ({error.strerror})") from None
-
-
-def replace_surrogates(text: str) -> str:
-    """Return a text with U+FFFD for each half of a surrogate pair, as formats write it for readers that refuse such halves."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def ints(values: Any) -> Ints:

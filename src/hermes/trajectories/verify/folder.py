@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hermes.trajectories.verify.exported_rows import ExportedConversation, ExportedRow, ExportedTree, UnreadableFile
-from hermes.trajectories.verify.ledger import FILE_NAME, LedgerIndex, read_ledger
+from hermes.trajectories.verify.ledger import FILE_NAME, SIGNATURE_FILE, LedgerIndex, read_ledger
 from hermes.trajectories.verify.linear_reader import read_rows, read_trl
+from hermes.trajectories.verify.llamafactory_reader import read_llamafactory
+from hermes.trajectories.verify.proof import describe_proof
 from hermes.trajectories.verify.report import ProblemList, VerifyReport
-from hermes.trajectories.verify.rows import RowEvidence, check_linear, check_tree, check_turns
-from hermes.trajectories.verify.source import check_source
+from hermes.trajectories.verify.rows import check_linear, check_tree, check_turns
+from hermes.trajectories.verify.source import Exported, ExportFolder, check_source
 from hermes.trajectories.verify.text_readers import read_atif, read_openai, read_sharegpt
 from hermes.trajectories.verify.trainer_readers import read_agentlightning, read_atropos, read_slime, read_verifiers, read_verl
 from hermes.trajectories.verify.tree_reader import read_trees
@@ -19,7 +21,7 @@ from hermes.trajectories.verify.tree_reader import read_trees
 
 def check_files(folder: Path, ledger: LedgerIndex, problems: ProblemList) -> None:
     """Note each file that is missing, altered, listed twice or not listed."""
-    listed: set[str] = set()
+    listed: dict[str, None] = {}
     for entry in ledger.manifest["files"]:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or Path(name).name != name or name == FILE_NAME:
@@ -27,19 +29,24 @@ def check_files(folder: Path, ledger: LedgerIndex, problems: ProblemList) -> Non
             continue
         if name in listed:
             problems.add("the manifest lists it twice", file=name)
-        listed.add(name)
+        listed[name] = None
         path = folder / name
         if not path.is_file():
             problems.add("missing", file=name)
+            continue
+        if entry.keys() != {"name", "bytes", "sha256"} or type(entry["bytes"]) is not int:
+            problems.add(f"the manifest lists it as {entry!r}", file=name)
             continue
         size = path.stat().st_size
         if size != entry.get("bytes"):
             problems.add(f"{size} bytes long, the manifest says {entry.get('bytes')}", file=name)
         elif _sha256(path) != entry.get("sha256"):
             problems.add("altered: its SHA-256 is not the manifest's", file=name)
+    if list(listed) != sorted(listed):
+        problems.add("the manifest's files are not in the order of their names", file=FILE_NAME)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in listed and name != FILE_NAME:
+        if path.is_file() and name not in listed and name not in (FILE_NAME, SIGNATURE_FILE):
             problems.add("not listed in the manifest", file=name)
 
 
@@ -48,7 +55,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[ExportedRow | ExportedTree | ExportedConversation]]] = {
+READERS: Mapping[str, Callable[[Path], Iterator[Exported]]] = {
     "parquet": read_rows,
     "tree": read_trees,
     "trl": read_trl,
@@ -58,6 +65,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[ExportedRow | ExportedTree | Exp
     "verifiers": read_verifiers,
     "slime": read_slime,
     "sharegpt": read_sharegpt,
+    "llamafactory": read_llamafactory,
     "openai": read_openai,
     "atif": read_atif,
 }
@@ -73,45 +81,71 @@ def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[st
     problems = ProblemList()
     ledger = read_ledger(folder, problems, lambda done: on_progress("samples", done))
     check_files(folder, ledger, problems)
-    evidence = RowEvidence()
-    _check_rows(folder, ledger, evidence, problems, on_progress)
-    if against:
-        check_source(against, ledger, evidence, problems, lambda done: on_progress("graphs", done))
+    reader = READERS.get(ledger.format)
+    rows, findings = 0, None
+    if reader is None:
+        problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=FILE_NAME)
+    else:
+        rows = _check_rows(reader(folder), ledger, problems, lambda done: on_progress("rows", done))
+        if against:
+            findings = check_source(against, ExportFolder(folder, ledger, reader), problems, lambda done: on_progress("graphs", done))
     counts = {
-        "rows": evidence.rows,
+        "rows": rows,
         "sessions": len({sample.session for sample in ledger.samples}),
         "samples": len(ledger.samples),
         "sampled": sum(sample.sampled for sample in ledger.samples),
         "trained": sum(sample.trained for sample in ledger.samples),
         "excluded": sum(end - start for sample in ledger.samples for start, end, _ in sample.excluded),
     }
-    return VerifyReport(folder, ledger.format, problems.close(), counts)
+    return VerifyReport(folder, ledger.format, problems.close(), counts, *describe_proof(ledger, findings))
 
 
-def _check_rows(
-    folder: Path, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList, on_progress: Callable[[str, int], None]
-) -> None:
-    reader = READERS.get(ledger.format)
-    if reader is None:
-        problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=FILE_NAME)
-        return
+FORMATS_WITHOUT_POLICY = frozenset({"agentlightning", "verifiers"})
+"""Formats whose rows do not say one by one whether they are on policy."""
+
+
+def _check_rows(exported_rows: Iterator[Exported], ledger: LedgerIndex, problems: ProblemList, on_row: Callable[[int], None]) -> int:
+    """Compare the rows with the ledger; return how many there are."""
+    rows, off_policy = 0, set[int]()
     try:
-        for exported in reader(folder):
-            evidence.rows += 1
-            on_progress("rows", evidence.rows)
+        for exported in exported_rows:
+            rows += 1
+            on_row(rows)
+            if exported.on_policy is False:
+                off_policy.add(exported.row)
             match exported:
                 case ExportedRow():
-                    check_linear(exported, ledger, evidence, problems)
+                    check_linear(exported, ledger, problems)
                 case ExportedTree():
-                    check_tree(exported, ledger, evidence, problems)
+                    check_tree(exported, ledger, problems)
                 case ExportedConversation():
-                    check_turns(exported, ledger, evidence, problems)
+                    check_turns(exported, ledger, problems)
     except UnreadableFile as error:
         problems.add(error.reason, file=error.file)
-    if evidence.rows != ledger.manifest["rows"]:
-        problems.add(f"the manifest says rows is {ledger.manifest['rows']}, the files have {evidence.rows}", file=FILE_NAME)
+    if rows != ledger.manifest["rows"]:
+        problems.add(f"the manifest says rows is {ledger.manifest['rows']}, the files have {rows}", file=FILE_NAME)
     for row, samples in ledger.by_row.items():
-        if row >= evidence.rows:
-            problems.add(
-                f"trained in row {row}, which the files do not have", file=FILE_NAME, line=samples[0].line, sample=samples[0].sample
-            )
+        if row >= rows:
+            what = f"trained in row {row}, which the files do not have"
+            problems.add(what, file=FILE_NAME, line=samples[0].line, sample=samples[0].sample)
+    _check_policies(ledger, off_policy, problems)
+    return rows
+
+
+def _check_policies(ledger: LedgerIndex, off_policy: set[int], problems: ProblemList) -> None:
+    """Count again what the manifest says is trained on and off policy: a row counts as the row itself says."""
+    counts = {name: {"rows": 0, "samples": 0, "tokens": 0} for name in ("on_policy", "off_policy")}
+    for row, samples in ledger.by_row.items():
+        count = counts["off_policy" if row in off_policy else "on_policy"]
+        count["rows"] += 1
+        count["samples"] += len(samples)
+        count["tokens"] += sum(sample.trained for sample in samples)
+    stated = ledger.manifest["trained"]
+    if ledger.format in FORMATS_WITHOUT_POLICY:
+        counts, stated = _totals(counts), _totals(stated)
+    if stated != counts:
+        problems.add(f"the manifest says trained is {stated}, the rows give {counts}", file=FILE_NAME)
+
+
+def _totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {"all": {name: sum(count[name] for count in counts.values()) for name in ("rows", "samples", "tokens")}}

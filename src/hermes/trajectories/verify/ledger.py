@@ -1,7 +1,8 @@
 """Read the ledger without trusting it: each line is parsed strictly, each count is made again, the Merkle root is computed again.
 
     first line   {"ledger": "hermes.trajectories", "version": 1, "settings", "files", "rows", "sessions", "samples", "duplicates",
-                  "tokens": {"sampled", "trained", "excluded"}, "excluded": {reason: {"samples", "tokens"}}, "merkle_root"}
+                  "tokens": {"sampled", "trained", "excluded"}, "trained": {"on_policy" | "off_policy": {"rows", "samples", "tokens"}},
+                  "nonzero_advantages", "excluded": {reason: {"samples", "tokens"}}, "merkle_root"}
     other lines  {"sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt": {"length", "sha256"},
                   "completion": {"length", "sha256"}, "trained": [where], "excluded": [{"start", "end", "reason"}]}
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,12 +23,28 @@ from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.verify.report import ProblemList
 
 FILE_NAME = "ledger.jsonl"
+SIGNATURE_FILE = "ledger.sig"
+"""The signature of the ledger; no manifest can list it, because it is made last."""
 VERSION = 1
 NAME_TAKEN = "sample id used by another sample"
 """The only reason with which a sample id may come again: another sample had the id first, so this one is not trained."""
 
 IDENTITY = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
 KEYS = frozenset({*IDENTITY, "trained", "excluded"})
+MANIFEST_KEYS = (
+    *("ledger", "version", "settings", "files", "rows", "sessions", "samples", "duplicates", "tokens", "trained"),
+    *("nonzero_advantages", "excluded", "merkle_root", "source_root"),
+)
+PLACES = ({"row", "start", "end"}, {"row", "segments"}, {"row", "turn", "sha256", "context"})
+"""The fields that say where a sample is trained: in a row, a tree, a conversation."""
+POLICY_VALUES = {
+    "keep": ("all", "accepted"),
+    "retries": ("all", "last"),
+    "derived": ("exclude", "include"),
+    "scripted": ("exclude", "include"),
+    "advantages": ("reward", "group", "grpo"),
+}
+"""The values of each policy in the settings; beside them there are `policy_versions` and `rewards`."""
 
 
 class NotAnExport(TrajectoryError):
@@ -104,9 +121,20 @@ def read_ledger(folder: Path, problems: ProblemList, on_line: Callable[[int], No
     return ledger
 
 
-def refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and infinities: Python's JSON reader accepts them, others do not."""
+def strict_json(text: bytes | str) -> Any:
+    """Parse JSON; raise ValueError for what Python's reader takes and others read in another way: NaN, infinities, a key twice."""
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+
+
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return value
 
 
 class _BadLine(Exception):
@@ -115,7 +143,7 @@ class _BadLine(Exception):
 
 def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
     try:
-        manifest = json.loads(text)
+        manifest = strict_json(text)
     except (ValueError, RecursionError):
         raise NotAnExport(f"{path}: the first line is not JSON, so this is not an export") from None
     if not isinstance(manifest, dict) or manifest.get("ledger") != "hermes.trajectories":
@@ -123,26 +151,61 @@ def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
     if manifest.get("version") != VERSION:
         raise NotAnExport(f"{path}: version {manifest.get('version')!r} of the ledger; this hermes knows version {VERSION}")
     try:
-        _typed_value(manifest, "settings", dict)
-        _typed_value(manifest["settings"], "format", str)
-        _typed_value(manifest["settings"], "policies", dict)
-        if not isinstance(manifest["settings"]["policies"].get("policy_versions"), list | None):
-            raise _BadLine("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NotAnExport
+        _check_settings(_typed_value(manifest, "settings", dict))
+        _check_keys(manifest, MANIFEST_KEYS)
         for key in ("files", "excluded", "tokens"):
             _typed_value(manifest, key, list if key == "files" else dict)
-        for key in ("rows", "sessions", "samples", "duplicates"):
+        _check_keys(_typed_value(manifest, "trained", dict), ("on_policy", "off_policy"))
+        for trained in manifest["trained"].values():
+            _check_keys(trained, ("rows", "samples", "tokens"))
+            for key in trained:
+                _count(trained, key)
+        for key in ("rows", "sessions", "samples", "duplicates", "nonzero_advantages"):
             _count(manifest, key)
+        _check_keys(manifest["tokens"], ("sampled", "trained", "excluded"))
         for key in ("sampled", "trained", "excluded"):
             _count(manifest["tokens"], key)
         _typed_value(manifest, "merkle_root", str)
+        _typed_value(manifest, "source_root", str)
     except _BadLine as bad:
         raise NotAnExport(f"{path}: the manifest is broken: {bad}") from None
     return manifest
 
 
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise _BadLine for settings that `hermes export` does not know."""
+    _check_keys(settings, ("format", "policies", "source", "tokenizer", "is_bare"))
+    for key in ("format", "source"):
+        _typed_value(settings, key, str)
+    if not isinstance(settings["tokenizer"], str | None):
+        raise _BadLine("`tokenizer` should be a name")
+    if _typed_value(settings, "is_bare", bool) and settings["format"] != "sharegpt":
+        raise _BadLine("only rows of sharegpt can be bare")
+    policies = _typed_value(settings, "policies", dict)
+    _check_keys(policies, (*POLICY_VALUES, "policy_versions", "rewards"))
+    for key, values in POLICY_VALUES.items():
+        if policies[key] not in values:
+            raise _BadLine(f"`{key}` should be one of {', '.join(values)}, not {policies[key]!r}")
+    versions = policies["policy_versions"]
+    if versions is not None and not (isinstance(versions, list) and all(isinstance(version, str) for version in versions)):
+        raise _BadLine("`policy_versions` should be a list of names")
+    for rule in _typed_value(policies, "rewards", list):
+        if not isinstance(rule, dict):
+            raise _BadLine("`rewards` should be a list of rules")
+        _check_keys(rule, ("name", "value", "scope"))
+        if not isinstance(rule["name"], str) or not isinstance(rule["value"], str | None) or rule["scope"] not in ("response", "rollout"):
+            raise _BadLine("a rule of `rewards` needs a name, a value or null, and a scope")
+
+
+def _check_keys(holder: Mapping[str, Any], keys: Collection[str]) -> None:
+    if not isinstance(holder, dict) or holder.keys() != set(keys):
+        found = ", ".join(sorted(holder)) if isinstance(holder, dict) else repr(holder)
+        raise _BadLine(f"expected the fields {', '.join(sorted(keys))}, found {found}")
+
+
 def _sample(text: bytes, number: int) -> LedgerLine:
     try:
-        line = json.loads(text, parse_constant=refuse_constant)
+        line = strict_json(text)
     except (ValueError, RecursionError):
         raise _BadLine("not JSON" if text.endswith(b"\n") else "cut off in the middle") from None
     if not isinstance(line, dict) or line.keys() != KEYS:
@@ -210,6 +273,8 @@ def _enter(sample: LedgerLine, ledger: LedgerIndex, problems: ProblemList) -> No
         complain(f"{sample.sampled} tokens sampled, {at} accounted for")
     if any(reason == NAME_TAKEN for _, _, reason in sample.excluded) and sample.where is not None:
         complain("trained, though another sample has its id")
+    if sample.where is not None and sample.where.keys() not in PLACES:
+        complain("`trained` does not say where in the form of any format")
     ledger.samples.append(sample)
     ledger.by_response.setdefault(sample.response, sample)
     if sample.where is not None:
@@ -255,9 +320,11 @@ def _recount(ledger: LedgerIndex, problems: ProblemList) -> None:
         "merkle_root": (manifest["merkle_root"], _merkle_root(ledger.samples)),
     }
     for reason in sorted(reasons.keys() | manifest["excluded"].keys()):
-        claims[f"excluded[{reason!r}]"] = (manifest["excluded"].get(reason), reasons.get(reason))
+        stated = manifest["excluded"].get(reason)
+        in_order = dict(sorted(stated.items())) if isinstance(stated, dict) else stated
+        claims[f"excluded[{reason!r}]"] = (in_order, reasons.get(reason))
     for name, (stated, counted) in claims.items():
-        if stated != counted:
+        if repr(stated) != repr(counted):
             problems.add(f"the manifest says {name} is {stated}, the lines give {counted}", file=FILE_NAME)
 
 

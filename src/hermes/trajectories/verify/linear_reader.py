@@ -15,7 +15,7 @@ from hermes.trajectories.verify.exported_rows import ExportedRow, Ints, lengths_
 
 FILE_NAME = "rows.parquet"
 IGNORED_LABEL = -100
-PER_TOKEN = {
+_LISTS = {
     "input_ids": pa.list_(pa.int32()),
     "loss_mask": pa.list_(pa.bool_()),
     "labels": pa.list_(pa.int64()),
@@ -24,27 +24,39 @@ PER_TOKEN = {
     "advantages": pa.list_(pa.float32()),
     "position_ids": pa.list_(pa.int32()),
 }
-COLUMNS = {
-    **PER_TOKEN,
+_COLUMNS = {
+    **_LISTS,
     **dict.fromkeys(("session", "rollout", "tokenizer"), pa.string()),
     **dict.fromkeys(("row", "parent_row", "shared_prefix"), pa.int32()),
     **dict.fromkeys(("reward", "loss_scale"), pa.float64()),
     "on_policy": pa.bool_(),
-    "path": pa.list_(pa.string()),
+    **dict.fromkeys(("path", "samples"), pa.list_(pa.string())),
     "policy_spans": pa.list_(pa.struct([("version", pa.string()), ("start", pa.int32()), ("end", pa.int32())])),
 }
 
-TRL_PER_TOKEN = {name: kind for name, kind in PER_TOKEN.items() if name not in ("loss_mask", "position_ids")}
-TRL_COLUMNS = {
-    **{name: kind for name, kind in COLUMNS.items() if name not in ("loss_mask", "position_ids", "parent_row", "shared_prefix", "path")},
-    "samples": pa.list_(pa.string()),
-}
+
+def _schema(*names: str) -> pa.Schema:
+    return pa.schema([(name, _COLUMNS[name]) for name in names])
+
+
+SCHEMA = _schema(
+    *("session", "rollout", "row", "tokenizer", "input_ids", "loss_mask", "labels", "logprobs", "weight", "advantages"),
+    *("position_ids", "parent_row", "shared_prefix", "reward", "loss_scale", "on_policy", "path", "policy_spans"),
+)
+"""The columns of canonical rows, in their order."""
+TRL_SCHEMA = _schema(
+    *("input_ids", "labels", "session", "rollout", "row", "tokenizer", "logprobs", "weight", "advantages", "reward", "loss_scale"),
+    *("on_policy", "samples", "policy_spans"),
+)
+"""The columns of TRL's rows, in their order."""
+PER_TOKEN = [name for name in _LISTS if name in SCHEMA.names]
+TRL_PER_TOKEN = [name for name in _LISTS if name in TRL_SCHEMA.names]
 
 
 def read_rows(folder: Path) -> Iterator[ExportedRow]:
     """Yield every canonical row in the order of the file."""
     before = _PreviousRows()
-    for number, row in enumerate(table_rows(folder / FILE_NAME, COLUMNS)):
+    for number, row in enumerate(table_rows(folder / FILE_NAME, SCHEMA)):
         fault = lengths_differ(row, PER_TOKEN)
         if fault is not None:
             yield unreadable_row(FILE_NAME, number, fault)
@@ -64,7 +76,7 @@ def read_rows(folder: Path) -> Iterator[ExportedRow]:
 
 def read_trl(folder: Path) -> Iterator[ExportedRow]:
     """Yield TRL's rows: a `rows.parquet` with fewer columns, trained where the label is not -100, each token for one sample."""
-    for number, row in enumerate(table_rows(folder / FILE_NAME, TRL_COLUMNS)):
+    for number, row in enumerate(table_rows(folder / FILE_NAME, TRL_SCHEMA)):
         fault = lengths_differ(row, TRL_PER_TOKEN)
         if fault is not None:
             yield unreadable_row(FILE_NAME, number, fault)

@@ -18,6 +18,10 @@ class VerifyReport:
     format: str
     problems: tuple[str, ...]
     counts: Mapping[str, int]
+    proven: tuple[str, ...] = ()
+    """What holds if there is no problem, one sentence each."""
+    not_proven: tuple[str, ...] = ()
+    """What this verification cannot tell, one sentence each."""
 
     @property
     def ok(self) -> bool:
@@ -40,6 +44,11 @@ class ProblemList:
             places += [f"line {line}"] if line is not None else []
             places += [f"sample {sample!r}"] if sample is not None else []
             self.found.append(" ".join(f"{', '.join(places)}: {what}".split()))
+
+    def take(self, other: ProblemList) -> None:
+        """Append the problems of another list."""
+        self.count += other.count
+        self.found += other.found[: MAX_PROBLEMS - len(self.found)]
 
     def close(self) -> tuple[str, ...]:
         more = self.count - len(self.found)

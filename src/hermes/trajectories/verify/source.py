@@ -1,11 +1,12 @@
-"""Check ledger and rows against the graphs they were made from: every response is accounted for, and nothing else is.
+"""Check an export against the graphs it was made from: every value of every file and of the ledger is computed again and compared.
 
-This check notices a row that was removed together with its ledger line, a changed logprob, and a reason that is not true."""
+The samples of each graph are read and graded (source_samples), laid out as rows (token_layout, expected_text) and written as values
+(expected_tokens, expected_verifiers, expected_sharegpt, expected_llamafactory, expected_openai, expected_atif). This module goes through
+the graphs in their order, and compares those values with the export's."""
 
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,305 +14,358 @@ from typing import Any
 
 import numpy as np
 
-from hermes.graph import CallRecord, CodecError, MessageGraph, Response
-from hermes.trajectories.verify.exported_rows import replace_surrogates
-from hermes.trajectories.verify.ledger import FILE_NAME, NAME_TAKEN, LedgerIndex, LedgerLine, TokenFingerprint
+from hermes.graph import Response
+from hermes.trajectories.verify.expected import Expectation, ExpectedSession
+from hermes.trajectories.verify.expected_formats import TEXT_FORMATS, expectation_of
+from hermes.trajectories.verify.exported_rows import ExportedConversation, ExportedRow, ExportedTree, UnreadableFile
+from hermes.trajectories.verify.exported_values import read_values
+from hermes.trajectories.verify.ledger import FILE_NAME, SIGNATURE_FILE, LedgerIndex, LedgerLine
 from hermes.trajectories.verify.report import ProblemList
-from hermes.trajectories.verify.rows import RowEvidence, SampleEvidence, conversation_digest, digest
+from hermes.trajectories.verify.same_value import find_difference
+from hermes.trajectories.verify.source_graphs import SourceGraph, read_graphs
+from hermes.trajectories.verify.source_root import SourceRoots
+from hermes.trajectories.verify.source_samples import (
+    NotExportable,
+    SourcePolicies,
+    SourceSample,
+    SourceVerdict,
+    grade,
+    grade_by_line,
+    merge_verdicts,
+    own_verdicts,
+    read_samples,
+    take_name,
+)
+from hermes.trajectories.verify.tree_reader import path_to
 
-FORMAT_REASONS = {
-    "sharegpt": "a sampled tool result shares its turn with others in this format",
-    "openai": "only an assistant's messages have a weight in this format",
-    "atif": "only an agent's steps are trained in this format",
-}
-"""The reason with which a text format leaves out a response that other formats train; token formats write every response with tokens."""
+Exported = ExportedRow | ExportedTree | ExportedConversation
+
+
+@dataclass(slots=True)
+class SourceFindings:
+    """What a comparison with the source could not prove, besides the problems that it found."""
+
+    tokenised: int = 0
+    """How many samples have token ids that the export made itself."""
+    has_names: bool = True
+    """Whether the source tells the names of sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFolder:
+    """An export: its folder, its ledger, and what reads its rows."""
+
+    path: Path
+    ledger: LedgerIndex
+    read_rows: Callable[[Path], Iterator[Exported]]
 
 
 def check_source(
-    paths: Sequence[Path],
-    ledger: LedgerIndex,
-    evidence: RowEvidence,
-    problems: ProblemList,
-    on_graph: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Compare an export with its graphs; a file that cannot be read is a problem too."""
-    check = _SourceCheck(ledger, evidence, problems)
-    graphs = 0
-    for graph in _graphs(paths, problems):
-        graphs += 1
-        on_graph(graphs)
-        for problem in graph.verify().problems:
-            problems.add(f"the source itself was altered: {problem}", file=f"graph {graphs}")
-        for response in graph.responses():
-            check.enter(response)
-    check.close(graphs)
-
-
-def _graphs(paths: Sequence[Path], problems: ProblemList) -> Iterator[MessageGraph]:
-    for path in paths:
-        inside = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
-        for file in inside if path.is_dir() else [path]:
-            try:
-                for number, text in _documents(file):
-                    try:
-                        yield MessageGraph.from_json(text)
-                    except CodecError as error:
-                        problems.add(f"cannot be read, so its samples cannot be checked ({error})", file=str(file), line=number)
-            except OSError as error:
-                problems.add(f"cannot be read, so its samples cannot be checked ({error})", file=str(file))
-
-
-def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the graphs of a file as text: one, or in a JSONL file one for each line, with the line's number."""
-    if file.suffix != ".jsonl":
-        yield None, file.read_bytes()
-        return
-    with file.open("rb") as lines:
-        yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-
-
-SCRIPTED_MODEL = "scripted"
-"""The `call.model` of an answer that a script gave."""
-SCRIPTED_ANSWER = "scripted answer"
-SCRIPTED_REASONS = frozenset({SCRIPTED_ANSWER, "redacted", "no consent", NAME_TAKEN})
-"""The reasons allowed for a script's answer, besides its annotated `exclude`; any other reason would hide that a script gave it."""
-
-MAX_LOGPROB = 1e-3
-"""Rounding lifts the logprob of a token with probability 1 a little above 0; a value above this is not a logprob, and is not trained."""
+    paths: Sequence[Path], export: ExportFolder, problems: ProblemList, on_graph: Callable[[int], None] = lambda _: None
+) -> SourceFindings:
+    """Compare an export with its graphs, given in the order in which they were exported; note every difference."""
+    verdicts: dict[str, SourceVerdict] = {}
+    while True:
+        found = ProblemList()
+        check = _SourceCheck(export.path, export.ledger, _RowTokens(export.read_rows(export.path)), verdicts, found)
+        for number, source in enumerate(read_graphs(paths, found), start=1):
+            on_graph(number)
+            check.enter(source)
+        if not check.changed:
+            check.close()
+            problems.take(found)
+            return check.findings
+        verdicts |= check.changed  # a later graph says more about a sample that was compared already
 
 
 @dataclass(slots=True)
 class _SourceCheck:
+    folder: Path
     ledger: LedgerIndex
-    evidence: RowEvidence
+    rows: _RowTokens
+    verdicts: Mapping[str, SourceVerdict]
+    """What all graphs together say about samples that several of them have."""
     problems: ProblemList
-    by_sample: dict[str, list[LedgerLine]] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-    """Numbers of the ledger's lines whose response was found in the source."""
-    others: dict[int, str] = field(default_factory=dict)
-    """By line: the id of a response that has the line's tokens and sample id, but another response id."""
-    derived: dict[tuple[str, int, int | None], bool] = field(default_factory=dict)
-    """By row, or by group of rows: whether the context of some sample in it was tokenised, not recorded."""
-    unproved: dict[int, tuple[LedgerLine, set[str]]] = field(default_factory=dict)
-    """By line: reasons that no copy of the sample in the source has confirmed so far."""
-    responses: int = 0
+    changed: dict[str, SourceVerdict] = field(default_factory=dict)
+    findings: SourceFindings = field(default_factory=SourceFindings)
+    expectation: Expectation = field(init=False)
+    policies: SourcePolicies = field(init=False)
+    tokenizer: str | None = field(init=False)
+    by_sample: dict[str, LedgerLine] = field(default_factory=dict)
+    seen: dict[str, tuple[str, SourceVerdict]] = field(default_factory=dict)
+    """By sample id: the response that has it, and what is known about it so far."""
+    clashes: set[str] = field(default_factory=set)
+    """Responses whose sample id belongs to another response."""
+    lines: set[int] = field(default_factory=set)
+    """The lines of the ledger that were compared."""
+    last_line: int = 0
+    names: dict[str, str] = field(default_factory=dict)
+    """By session of the ledger, the source's own name of its graph."""
+    files: dict[str, _FileValues] = field(default_factory=dict)
+    roots: SourceRoots = field(default_factory=SourceRoots)
+    sessions: int = 0
+    duplicates: int = 0
+    nonzero_advantages: int = 0
+    trained: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {name: {"rows": 0, "samples": 0, "tokens": 0} for name in ("on_policy", "off_policy")}
+    )
+    """What is trained on and off policy."""
 
     def __post_init__(self) -> None:
-        for sample in self.ledger.samples:
-            self.by_sample.setdefault(sample.sample, []).append(sample)
+        settings = self.ledger.manifest["settings"]
+        self.expectation = expectation_of(settings)
+        self.policies = SourcePolicies(**settings["policies"])
+        self.tokenizer = settings["tokenizer"]
+        for line in self.ledger.samples:
+            self.by_sample.setdefault(line.sample, line)
 
-    def enter(self, response: Response) -> None:
-        """Find the ledger's line of a response and compare the two."""
-        self.responses += 1
-        lines = self.by_sample.get(response.sample_id)
-        if not lines:
-            self.problems.add("in the source, but not in the ledger", file=FILE_NAME, sample=response.sample_id)
+    def enter(self, source: SourceGraph) -> None:
+        """Compare what the export has of one graph."""
+        own = list(own_verdicts(source.graph, self.policies))
+        verdicts = [(response, self.verdicts.get(response.id, verdict)) for response, verdict in own]
+        line = self._line_of([response for response, _ in own])
+        session = line.session if line is not None else source.name
+        try:
+            samples = read_samples(session, verdicts, self.policies, self.tokenizer)
+        except NotExportable as error:
+            self.problems.add(f"cannot be exported, so it is not in the export: {error}", file=source.name)
             return
-        record = response.call or CallRecord()
-        prompt, completion = _fingerprint(record.prompt_token_ids), _fingerprint(record.token_ids)
-        same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion) or _is_erased_copy(line, response)]
-        if same:
-            matching = [line for line in same if line.response == response.id and line.line not in self.seen]
-            if matching:
-                self._compare(matching[0], response, record)
-            else:
-                self._again(same, response, record)
-            return
-        line = next((line for line in lines if line.response == response.id), lines[0])
-        if record.token_ids is None and self._is_tokenised(line):
-            self._compare(line, response, record)
-        elif line.line not in self.seen:
-            self.seen.add(line.line)
-            part = "prompt" if line.prompt != prompt else "completion"
-            self._complain(line, f"its {part} in the ledger is not the one in the source")
-        else:
-            self._complain(line, "another response with this sample id is in the source and not in the ledger")
+        if line is not None and self.names.setdefault(session, source.name) != source.name:
+            self.problems.add(f"gives the session {session!r} to two graphs", file=FILE_NAME, line=line.line)
+        counted = [sample for sample in samples if self._count(sample)]
+        self.sessions += 1
+        self.roots.add(source.graph)
+        expected = self.expectation.add(session, counted, source.graph)
+        for file, value in expected.values:
+            self._values_of(file).compare(value, self.problems)
+        for sample in counted:
+            self._compare_line(sample, expected)
+        self._count_trained(expected)
+        self.rows.forget(self.expectation.rows)
 
-    def _again(self, lines: Sequence[LedgerLine], response: Response, record: CallRecord) -> None:
-        """Check a copy of a sample that was seen before, or a response with the tokens of a line that another response may still match."""
-        self.others |= {line.line: response.id for line in lines if line.line not in self.seen}
-        self._check_copy(lines, response)
-        for line in lines:
-            found = self.evidence.found.get(line.line)
-            if line.response == response.id or found is None or found.logprobs is None:
-                continue
-            if digest(_array(record.logprobs, np.float32)[: line.trained]) != found.logprobs:
-                self._complain(line, "another response with this sample id and other logprobs is in the source and not in the ledger")
-
-    def _check_copy(self, lines: Sequence[LedgerLine], response: Response) -> None:
-        """Complain if a copy forbids training the sample; drop the unproved reasons that the copy confirms."""
-        notes, record = _notes(response), response.call or CallRecord()
-        forbidden = self._forbidden(response, notes)
-        for line in (line for line in lines if line.response == response.id):
-            if forbidden and line.where is not None:
-                self._complain(line, f"trained, though a copy of it in the source says: {forbidden}")
-            _, reasons = self.unproved.get(line.line, (line, set[str]()))
-            reasons -= {reason for reason in reasons if self._is_true(reason, line, response, record, notes)}
-
-    def close(self, graphs: int) -> None:
-        """Complain about lines without a response in the source, unconfirmed reasons, and counts that only the source can check."""
-        for sample in self.ledger.samples:
-            if sample.line not in self.seen:
-                other = self.others.get(sample.line)
-                what = f"its response is {sample.response[:12]} in the ledger and {other[:12]} in the source" if other else ""
-                self._complain(sample, what or "in the ledger, but not in the source")
-        for line, reasons in self.unproved.values():
-            for reason in sorted(reasons):
-                self._complain(line, f"excluded because of {reason!r}, which the source does not confirm")
+    def close(self) -> None:
+        """Complain about what the export has more than the source, and about counts that only the source gives."""
+        for name, value in self.expectation.fixed.items():
+            self._values_of(name).compare(value, self.problems)
+        wanted = {*self.expectation.files(), *self.expectation.fixed}
+        for name in sorted(wanted):
+            self._values_of(name).close(self.problems)
+        for path in sorted(self.folder.iterdir()):
+            if path.name not in wanted and path.name not in (FILE_NAME, SIGNATURE_FILE):
+                self.problems.add("the source gives no such file", file=path.name)
+        for line in self.ledger.samples:
+            if line.line not in self.lines:
+                self.problems.add("in the ledger, but not in the source", file=FILE_NAME, line=line.line, sample=line.sample)
         manifest = self.ledger.manifest
-        is_whole = len(self.seen) == len(self.ledger.samples)  # else the missing lines are reported above, and counts add nothing
-        for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
-            if is_whole and manifest[name] != counted:
+        counts: dict[str, Any] = {"rows": self.expectation.rows, "sessions": self.sessions, "duplicates": self.duplicates}
+        counts |= {"nonzero_advantages": self.nonzero_advantages, "trained": self.trained}
+        for name, counted in counts.items():
+            if manifest[name] != counted:
                 self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=FILE_NAME)
-        for found in self.evidence.found.values():
-            if found.on_policy is False and self.derived.get(_place(found)) is False:
-                self.derived[_place(found)] = True  # report each row once
-                self.problems.add("says on_policy: false, but every sample in it has its recorded context", file=found.file, row=found.row)
+        self.roots.check(manifest, self.problems)
+        self._compare_names()
 
-    def _compare(self, line: LedgerLine, response: Response, record: CallRecord) -> None:
-        self.seen.add(line.line)
-        is_tokenised = record.token_ids is None and self._is_tokenised(line)
-        if not is_tokenised:
-            if line.tokenizer != (record.tokenizer or ""):
-                self._complain(line, f"tokenizer {line.tokenizer!r} in the ledger, {record.tokenizer!r} in the source")
-            if line.sampled != _sampled_count(record):
-                self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled_count(record)} in the source")
-        notes = _notes(response)
-        forbidden = self._forbidden(response, notes)
-        if line.where is not None and forbidden:
-            self._complain(line, f"trained, though the source says: {forbidden}")
-        reasons = {reason for *_, reason in line.excluded if not self._is_true(reason, line, response, record, notes)}
-        if reasons:
-            self.unproved[line.line] = (line, reasons)
-        found = self.evidence.found.get(line.line)
-        if found is not None:
-            self._compare_row(line, found, response, is_tokenised=is_tokenised)
+    def _count_trained(self, expected: ExpectedSession) -> None:
+        """Count rows, samples and tokens on and off policy: a row is on policy if everything trained in it is."""
+        rows: dict[int, bool] = {}
+        for sample, where in expected.placed.items():
+            rows[where["row"]] = rows.get(where["row"], True) and sample.on_policy and where["row"] not in expected.off_policy
+        for is_on_policy in rows.values():
+            self.trained["on_policy" if is_on_policy else "off_policy"]["rows"] += 1
+        for sample, where in expected.placed.items():
+            count = self.trained["on_policy" if rows[where["row"]] else "off_policy"]
+            count["samples"] += 1
+            count["tokens"] += sample.sampled if self._is_text else sample.trained
+            self.nonzero_advantages += (sample.best_reward or 0.0) != 0.0
 
-    def _compare_row(self, line: LedgerLine, found: SampleEvidence, response: Response, *, is_tokenised: bool) -> None:
-        record = response.call or CallRecord()
+    def _line_of(self, responses: Sequence[Response]) -> LedgerLine | None:
+        """Return a line of the ledger about a graph, which says how the session is called: the source does not always tell."""
+        new = (one for one in responses if self.seen.get(one.sample_id, ("",))[0] != one.id and one.id not in self.clashes)
+        lines = (self.ledger.by_response.get(one.id) or self.by_sample.get(one.sample_id) for one in new)
+        return next((line for line in lines if line is not None), None)
 
-        def complain(what: str) -> None:
-            self.problems.add(what, file=found.file, row=found.row, sample=line.sample)
+    def _compare_names(self) -> None:
+        """Complain about sessions under another name, if the files of the source have the names that were exported."""
+        self.findings.has_names = bool(self.names.keys() & set(self.names.values())) or not self.names
+        if self.findings.has_names:
+            for stated, own in self.names.items():
+                if stated != own:
+                    self.problems.add(f"the session {stated!r} is {own!r} in the source", file=FILE_NAME)
 
-        is_derived = is_tokenised or record.prompt_derived
-        self.derived[_place(found)] = self.derived.get(_place(found), False) or is_derived
-        texts = _spoken_texts(response) if found.text is not None else None
-        if texts is not None and conversation_digest(texts) != found.text:
-            complain("the text of this turn, or of one before it, is not the text in the source")
-        if found.tokens is None:
+    def _count(self, sample: SourceSample) -> bool:
+        """Grade a sample and return True if it counts here; return False if an earlier graph has it."""
+        first = self.seen.get(sample.sample_id)
+        verdict = SourceVerdict(sample.refused, sample.notes)
+        if first is None:
+            self.seen[sample.sample_id] = (sample.response_id, verdict)
+            self._grade(sample)
+            return True
+        if first[0] != sample.response_id and sample.response_id not in self.clashes:
+            self.clashes.add(sample.response_id)
+            self._grade(sample)
+            take_name(sample)
+            return True
+        self.duplicates += 1
+        if first[0] == sample.response_id:
+            merged = merge_verdicts(first[1], verdict)
+            self.seen[sample.sample_id] = (sample.response_id, merged)
+            if merged not in (first[1], self.verdicts.get(sample.response_id)):
+                self.changed[sample.response_id] = merged
+        return False
+
+    def _grade(self, sample: SourceSample) -> None:
+        if not sample.is_tokenised:
+            grade(sample)
             return
-        if found.on_policy and is_derived:
-            complain("says on_policy: true, but its context was not recorded")
-        if is_tokenised:
+        self.findings.tokenised += 1
+        line = self.ledger.by_response.get(sample.response_id)
+        if line is None:
+            sample.refuse("no token ids")
             return
-        tokens, scores = _array(record.token_ids, np.int32), _array(record.logprobs, np.float32)
-        if line.trained != _trainable_count(record):
-            complain(f"{line.trained} tokens trained, but the source has {_trainable_count(record)} with a logprob")
-        if digest(tokens[: line.trained]) != found.tokens:
-            complain("the tokens trained are not those of the source")
-        if found.logprobs is not None and digest(scores[: line.trained]) != found.logprobs:
-            complain("the logprobs are not those of the source")
+        tokens = self.rows.tokens_of(line)
+        if tokens is not None:
+            grade(sample, tokens)
+            return
+        grade_by_line(sample, line)
+        if sample.trained and not self._is_text:
+            sample.refuse("empty completion")
 
-    def _is_tokenised(self, line: LedgerLine) -> bool:
-        """Whether the export tokenised a sample that was recorded without token ids; a row that states on_policy then states false."""
-        found = self.evidence.found.get(line.line)
-        if found is None or found.tokens is None:
-            return found is not None
-        return found.on_policy is not True and (found.are_zero or found.logprobs is None)
+    @property
+    def _is_text(self) -> bool:
+        return self.ledger.format in TEXT_FORMATS
 
-    def _is_true(self, reason: str, line: LedgerLine, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
-        """Whether the source confirms a reason, or at least does not contradict it."""
-        policies = self.ledger.manifest["settings"]["policies"]
-        if self._is_scripted(record) and reason not in SCRIPTED_REASONS:
-            return bool(notes.get("exclude") == reason)
-        returned = len(record.token_ids or ())
-        facts: dict[str, bool] = {
-            "no token ids": record.token_ids is None,
-            "no prompt token ids": record.prompt_token_ids is None,
-            "no logprobs": len(record.logprobs or ()) < returned,
-            "not a logprob": _trainable_count(record) < min(returned, len(record.logprobs or ())),
-            "empty prompt: nothing predicts the first token": record.prompt_token_ids is not None and not len(record.prompt_token_ids),
-            "counted by the server but not returned": _sampled_count(record) > returned,
-            "redacted": response.redacted,
-            "no consent": notes.get("consent") is False,
-            SCRIPTED_ANSWER: self._is_scripted(record),
-            "prompt tokens derived, not recorded": record.prompt_derived and policies.get("derived") == "exclude",
-            "superseded by an edit": policies.get("keep") == "accepted",
-            "rejected compaction attempt": policies.get("keep") == "accepted",
-            "retried": policies.get("retries") == "last",
-            **{
-                f"policy version {version or 'unknown'} not asked for": version not in (policies.get("policy_versions") or [version])
-                for version in [span.version for span in record.policy_spans or ()] or [record.policy_version or ""]
-            },
-            "empty completion": not returned and not line.completion.length,
-            NAME_TAKEN: self.by_sample[line.sample][0] is not line,
+    def _values_of(self, file: str) -> _FileValues:
+        if file not in self.files:
+            self.files[file] = _FileValues(file, read_values(self.folder / file, self.expectation.schemas))
+        return self.files[file]
+
+    def _compare_line(self, sample: SourceSample, expected: ExpectedSession) -> None:
+        """Compare the ledger's line of a sample."""
+        line = self.ledger.by_response.get(sample.response_id) or self.by_sample.get(sample.sample_id)
+        if line is None or line.line in self.lines:
+            self.problems.add("in the source, but not in the ledger", file=FILE_NAME, sample=sample.sample_id)
+            return
+        self.lines.add(line.line)
+        if line.line < self.last_line:
+            self.problems.add("is not where the order of the source puts it", file=FILE_NAME, line=line.line, sample=line.sample)
+        self.last_line = max(self.last_line, line.line)
+        fault = find_difference(_stated_line(line), self._expected_line(sample, expected), shows_texts=True)
+        if fault is not None:
+            self.problems.add(fault, file=FILE_NAME, line=line.line, sample=line.sample)
+
+    def _expected_line(self, sample: SourceSample, expected: ExpectedSession) -> dict[str, Any]:
+        where = expected.placed.get(sample)
+        excluded = [] if where is not None and self._is_text else list(sample.excluded)
+        if where is None and (sample.trained or not excluded):
+            excluded.insert(0, (0, sample.trained, self.expectation.untrained))
+        prompt, completion = _fingerprint(sample.prompt), _fingerprint(sample.completion)
+        if sample.line is not None:  # tokens that only the export knows, and that no row holds
+            prompt, completion = _as_object(sample.line.prompt), _as_object(sample.line.completion)
+        return {
+            "sample": sample.sample_id,
+            "response": sample.response_id,
+            "session": sample.session,
+            "rollout": sample.rollout,
+            "tokenizer": sample.tokenizer,
+            "sampled": sample.sampled,
+            "prompt": prompt,
+            "completion": completion,
+            "trained": [where] if where is not None else [],
+            "excluded": [{"start": start, "end": end, "reason": reason} for start, end, reason in excluded],
         }
-        if reason in facts:
-            return facts[reason]
-        # Some formats leave out samples that others train, each with a reason of its own; no other reason is accepted.
-        return notes.get("exclude") == reason or FORMAT_REASONS.get(self.ledger.format) == reason
-
-    def _forbidden(self, response: Response, notes: Mapping[str, Any]) -> str | None:
-        """Return why a response may not be trained; None if it may."""
-        if response.redacted:
-            return "redacted"
-        if notes.get("consent") is False:
-            return "no consent"
-        if isinstance(notes.get("exclude"), str) and notes["exclude"]:
-            return str(notes["exclude"])
-        return SCRIPTED_ANSWER if self._is_scripted(response.call) else None
-
-    def _is_scripted(self, record: CallRecord | None) -> bool:
-        """Whether a script gave the answer, and the export's policies exclude scripted answers."""
-        is_included = self.ledger.manifest["settings"]["policies"].get("scripted") == "include"
-        return record is not None and record.model == SCRIPTED_MODEL and not is_included
-
-    def _complain(self, line: LedgerLine, what: str) -> None:
-        self.problems.add(what, file=FILE_NAME, line=line.line, sample=line.sample)
 
 
-def _place(found: SampleEvidence) -> tuple[str, int, int | None]:
-    return (found.file, found.row, None) if found.group is None else (found.file, -1, found.group)
+def _stated_line(line: LedgerLine) -> dict[str, Any]:
+    known: dict[str, Any] = {key: getattr(line, key) for key in ("sample", "response", "session", "rollout", "tokenizer", "sampled")}
+    return {
+        **known,
+        "prompt": _as_object(line.prompt),
+        "completion": _as_object(line.completion),
+        "trained": [line.where] if line.where is not None else [],
+        "excluded": [{"start": start, "end": end, "reason": reason} for start, end, reason in line.excluded],
+    }
 
 
-def _spoken_texts(response: Response) -> list[tuple[str, str]] | None:
-    """Return role and text of the messages up to a response, without tool results; None if one of them is not text."""
-    messages = [message for message in (*response.prefix, response.message) if message["role"] not in ("tool", "function")]
-    texts = [message.get("content") or "" for message in messages]
-    roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
-    if not all(isinstance(text, str) for text in texts):
+def _as_object(fingerprint: Any) -> dict[str, Any]:
+    return {"length": fingerprint.length, "sha256": fingerprint.sha256}
+
+
+def _fingerprint(tokens: bytes) -> dict[str, Any]:
+    return {"length": len(tokens) // 4, "sha256": hashlib.sha256(tokens).hexdigest()}
+
+
+@dataclass(slots=True)
+class _FileValues:
+    """The values of one file, compared one after the other."""
+
+    name: str
+    values: Iterator[Any]
+    row: int = 0
+    is_broken: bool = False
+
+    def compare(self, expected: Any, problems: ProblemList) -> None:
+        """Compare the next value."""
+        if self.is_broken:
+            return
+        try:
+            actual = next(self.values)
+        except StopIteration:
+            self.is_broken = True
+            problems.add("ends here, though the source gives more", file=self.name, row=self.row)
+            return
+        except UnreadableFile as error:
+            self.is_broken = True
+            problems.add(error.reason, file=error.file)
+            return
+        fault = find_difference(actual, expected)
+        if fault is not None:
+            problems.add(fault, file=self.name, row=self.row)
+        self.row += 1
+
+    def close(self, problems: ProblemList) -> None:
+        """Complain if there is more than the source gives."""
+        try:
+            if not self.is_broken and next(self.values, None) is not None:
+                problems.add("goes on, though the source gives no more", file=self.name, row=self.row)
+        except UnreadableFile as error:
+            problems.add(error.reason, file=error.file)
+
+
+class _RowTokens:
+    """The tokens of samples that the export tokenised itself, from its rows. Holds the rows of one session."""
+
+    def __init__(self, rows: Iterator[Exported]) -> None:
+        self._rows = rows
+        self._held: dict[int, Exported] = {}
+        self._read = 0
+
+    def tokens_of(self, line: LedgerLine) -> tuple[bytes, bytes] | None:
+        """Return prompt and completion of a sample; None if they are in no row."""
+        row = (line.where or {}).get("row")
+        while type(row) is int and self._read <= row:
+            try:
+                exported = next(self._rows, None)
+            except UnreadableFile:
+                return None
+            if exported is None:
+                return None
+            self._held[self._read] = exported
+            self._read += 1
+        held, where = self._held.get(row) if type(row) is int else None, line.where or {}
+        if isinstance(held, ExportedTree):
+            places = held.entries.get(line.sample, np.empty(0, np.int32))
+            if len(places):
+                return _tokens(path_to(held, int(held.parents[places[0]]))), _tokens(held.tokens[places])
+        if isinstance(held, ExportedRow):
+            start, end = where.get("start"), where.get("end")
+            if type(start) is int and type(end) is int and 0 <= start < end <= len(held.tokens):
+                return _tokens(held.tokens[:start]), _tokens(held.tokens[start:end])
         return None
-    return [(role, replace_surrogates(text)) for role, text in zip(roles, texts, strict=True)]
+
+    def forget(self, row: int) -> None:
+        """Drop the rows before this one."""
+        self._held = {at: exported for at, exported in self._held.items() if at >= row}
 
 
-def _is_erased_copy(line: LedgerLine, response: Response) -> bool:
-    """Whether line and response are the same sample, and one of them lost its tokens because a copy was erased."""
-    return line.response == response.id and (response.redacted or any(reason == "redacted" for *_, reason in line.excluded))
-
-
-def _notes(response: Response) -> dict[str, Any]:
-    notes: dict[str, Any] = {}
-    for note in response.annotations:
-        notes |= note
-    return notes
-
-
-def _trainable_count(record: CallRecord) -> int:
-    """Return how many tokens, from the front, have a logprob that a trainer can use."""
-    scores = _array(record.logprobs, np.float32)[: len(record.token_ids or ())]
-    usable = np.isfinite(scores) & (scores <= MAX_LOGPROB)
-    return len(usable) if usable.all() else int(np.argmin(usable))
-
-
-def _sampled_count(record: CallRecord) -> int:
-    counted = (record.usage or {}).get("completion_tokens")
-    return max(len(record.token_ids or ()), counted if type(counted) is int else 0)
-
-
-def _array(values: Sequence[Any] | None, kind: Any) -> Any:
-    return np.asarray(array("i" if kind is np.int32 else "f", values or ()), kind)
-
-
-def _fingerprint(tokens: Sequence[int] | None) -> TokenFingerprint:
-    data = _array(tokens, np.int32)
-    return TokenFingerprint(len(data), hashlib.sha256(data.astype("<i4").tobytes()).hexdigest())
+def _tokens(values: Any) -> bytes:
+    return np.ascontiguousarray(values, "<i4").tobytes()

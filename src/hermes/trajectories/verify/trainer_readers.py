@@ -4,7 +4,6 @@ These functions read a file as the trainer's own reader does, which decides what
 
 from __future__ import annotations
 
-import json
 import pickle  # see _PlainUnpickler: it loads only plain values
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +14,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hermes.trajectories.verify.exported_rows import ExportedRow, Ints, UnreadableFile, floats, ints, json_lines, unreadable_row
+from hermes.trajectories.verify.ledger import strict_json
 
 IGNORED_LABEL = -100
+TORCH_ENTRIES = sorted(f"archive/{name}" for name in ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version"))
 SHAPE_ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError)
 """The errors that reading a value of an unexpected shape raises."""
 
@@ -57,7 +58,7 @@ def read_verifiers(folder: Path) -> Iterator[ExportedRow]:
         try:
             traces = episode["traces"]
             for trace in traces:
-                yield from _verifiers(row, number, trace)
+                yield from _verifiers(row, trace)
                 row += sum(node["sampled"] is True for node in trace["nodes"])
         except SHAPE_ERRORS as error:
             raise UnreadableFile("traces.jsonl", f"line {number + 1} is not an Episode ({error!r})") from None
@@ -71,7 +72,7 @@ def read_slime(folder: Path) -> Iterator[ExportedRow]:
         path = folder / f"rollout_{number}.pt"
         if number and not path.exists():
             return
-        data = _load_plain(path)
+        data = load_plain(path)
         if not isinstance(data, dict) or data.get("rollout_id") != number or not isinstance(data.get("samples"), list):
             raise UnreadableFile(path.name, f"not the samples of rollout {number}")
         for sample in data["samples"]:
@@ -149,7 +150,7 @@ def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] 
     if span is not None:
         stated = span["attributes"]
         copies.append(
-            (stated["prompt_token_ids"], stated["response_token_ids"], json.loads(stated["logprobs.content"]), stated["hermes.sample"])
+            (stated["prompt_token_ids"], stated["response_token_ids"], strict_json(stated["logprobs.content"]), stated["hermes.sample"])
         )
         if span["rollout_id"] != event["rollout_id"]:
             faults.append("is in another rollout in spans.jsonl")
@@ -164,7 +165,7 @@ def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] 
     return ExportedRow("events.jsonl", row, tokens, mask, mask.astype(np.float32), logprobs, samples=samples, faults=faults)
 
 
-def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[ExportedRow]:
+def _verifiers(row: int, trace: Mapping[str, Any]) -> Iterator[ExportedRow]:
     about = trace["info"]["hermes"]
     named = {sample["node"]: sample for sample in about["samples"]}
     nodes = trace["nodes"]
@@ -191,7 +192,7 @@ def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[Expor
             faults.append("there is not one logprob for each trained token")
         here = {**about, "samples": [named[number]] if number in named else []}
         weight = mask.astype(np.float32)
-        yield ExportedRow("traces.jsonl", row + place, tokens, mask, weight, logprobs, **_origin(here), group=group, faults=faults)
+        yield ExportedRow("traces.jsonl", row + place, tokens, mask, weight, logprobs, **_origin(here), faults=faults)
 
 
 def _slime(file: str, row: int, sample: Mapping[str, Any], rollouts: dict[Any, tuple[Any, Any]]) -> ExportedRow:
@@ -219,11 +220,12 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("asks for a tensor")
 
 
-def _load_plain(path: Path) -> Any:
+def load_plain(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
-            [name] = [name for name in file.namelist() if name.endswith("/data.pkl")]
-            with file.open(name) as data:
+            if sorted(file.namelist()) != TORCH_ENTRIES:
+                raise UnreadableFile(path.name, f"is not a file of torch that holds plain values: {', '.join(file.namelist())}")
+            with file.open("archive/data.pkl") as data:
                 return _PlainUnpickler(data).load()
     except (OSError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, *SHAPE_ERRORS) as error:
         raise UnreadableFile(path.name, f"cannot be read ({error})") from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hermes.trajectories.verify.exported_rows import ExportedTree, Floats, Ints, lengths_differ, table_rows
+from hermes.trajectories.verify.exported_rows import ExportedTree, Ints, lengths_differ, table_rows
 
 FILE_NAME = "tree.parquet"
 PER_TOKEN = dict.fromkeys(("input_ids", "position_ids", "subtree_end", "parents"), pa.list_(pa.int32()))
@@ -18,7 +18,7 @@ PER_ENTRY = {
     **dict.fromkeys(("token_index", "sample"), pa.list_(pa.int32())),
     **dict.fromkeys(("logprob", "advantage", "weight"), pa.list_(pa.float32())),
 }
-COLUMNS = {
+_COLUMNS = {
     **PER_TOKEN,
     **PER_ENTRY,
     **dict.fromkeys(("session", "rollout", "tokenizer"), pa.string()),
@@ -27,11 +27,17 @@ COLUMNS = {
     **dict.fromkeys(("reward", "loss_scale"), pa.float64()),
     "on_policy": pa.bool_(),
 }
+_ORDER = (
+    *("session", "rollout", "row", "tokenizer", "input_ids", "position_ids", "subtree_end", "parents", "token_index", "logprob"),
+    *("advantage", "weight", "sample", "samples", "reward", "loss_scale", "on_policy"),
+)
+SCHEMA = pa.schema([(name, _COLUMNS[name]) for name in _ORDER])
+"""The columns, in their order."""
 
 
 def read_trees(folder: Path) -> Iterator[ExportedTree]:
     """Yield every tree in the order of the file. A tree whose shape is broken has no tokens and no entries, only faults."""
-    for number, row in enumerate(table_rows(folder / FILE_NAME, COLUMNS)):
+    for number, row in enumerate(table_rows(folder / FILE_NAME, SCHEMA)):
         known = {key: row[key] for key in ("session", "rollout", "tokenizer", "on_policy", "loss_scale")}
         faults = list(_tree_faults(number, row))
         if _is_broken(row):
@@ -52,12 +58,11 @@ def path_to(tree: ExportedTree, place: int) -> Ints:
     return np.concatenate(pieces[::-1]) if pieces else np.empty(0, np.int32)
 
 
-def _entries(row: Mapping[str, Any]) -> dict[str, tuple[Ints, Floats]]:
-    """Return for each sample the places of its trained tokens and their logprobs, in the order of the entries."""
+def _entries(row: Mapping[str, Any]) -> dict[str, Ints]:
+    """Return for each sample the places of its trained tokens, in the order of the entries."""
     order = np.argsort(row["sample"], kind="stable")
     cuts = np.searchsorted(row["sample"][order], np.arange(1, len(row["samples"])))
-    places, scores = np.split(row["token_index"][order], cuts), np.split(row["logprob"][order], cuts)
-    return dict(zip(row["samples"], zip(places, scores, strict=True), strict=True)) if row["samples"] else {}
+    return dict(zip(row["samples"], np.split(row["token_index"][order], cuts), strict=True)) if row["samples"] else {}
 
 
 def _is_broken(row: Mapping[str, Any]) -> bool:

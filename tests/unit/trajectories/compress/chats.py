@@ -125,6 +125,7 @@ def drawn_settings(draw: st.DrawFn) -> CompressionSettings:
             "first_human": draw(flags),
             "first_gpt": draw(flags),
             "first_tool": draw(flags),
+            "first_n_turns": draw(st.integers(0, 4)),
             "last_n_turns": draw(st.integers(0, 6)),
         },
         output={"add_summary_notice": draw(flags)},

@@ -256,6 +256,7 @@ KEYS: dict[str, tuple[Callable[[CompressionSettings], Any], Any, dict[str, Any]]
     "protected_turns.first_human": (outcome, False, {}),
     "protected_turns.first_gpt": (outcome, False, {"protected_turns.first_tool": False}),
     "protected_turns.first_tool": (outcome, False, {"compression.target_max_tokens": 1_500}),
+    "protected_turns.first_n_turns": (outcome, 8, {"compression.target_max_tokens": 2_000}),
     "protected_turns.last_n_turns": (outcome, 12, {"compression.target_max_tokens": 2_000}),
     "summarization.temperature": (asked, 0.9, {}),
     "summarization.max_retries": (asked, 1, {}),

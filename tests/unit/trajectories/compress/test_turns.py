@@ -1,5 +1,6 @@
 """What belongs together, and what is protected."""
 
+from dataclasses import replace
 from typing import Any
 
 from hermes.trajectories.compress.settings import ProtectedSettings
@@ -81,3 +82,24 @@ def test_a_summary_is_known_by_its_mark_or_by_how_it_begins() -> None:
 def test_a_summary_is_nobodys_first_word() -> None:
     chat = [user("[CONTEXT SUMMARY]: before"), user("really the first"), answer("a")]
     assert sorted(lay_out(chat, ProtectedSettings(last_n_turns=0), ("[CONTEXT SUMMARY",)).protected) == [1, 2]
+
+
+def test_the_first_turns_can_be_protected_by_count_and_a_call_keeps_its_results() -> None:
+    nothing = ProtectedSettings(first_system=False, first_human=False, first_gpt=False, first_tool=False, last_n_turns=0)
+    layout = lay_out(CHAT, replace(nothing, first_n_turns=3, last_n_turns=2), ())
+    assert sorted(layout.protected) == [0, 1, 2, 6, 7]
+    assert [spans(segment) for segment in layout.segments] == [[(5, 6)]], "the results stay with their call"
+    assert lay_out(CHAT, replace(nothing, first_n_turns=99), ()).segments == ()
+
+
+def test_a_summary_and_what_stands_behind_it_are_no_first_turns() -> None:
+    nothing = ProtectedSettings(first_system=False, first_human=False, first_gpt=False, first_tool=False, first_n_turns=3, last_n_turns=0)
+    chat = [system("s"), user("[CONTEXT SUMMARY]: before"), user("u"), answer("a")]
+    assert sorted(lay_out(chat, nothing, ("[CONTEXT SUMMARY",)).protected) == [0]
+
+
+def test_the_last_turns_by_count_keep_the_call_of_a_result() -> None:
+    nothing = ProtectedSettings(first_system=False, first_human=False, first_gpt=False, first_tool=False, last_n_turns=4)
+    layout = lay_out(CHAT, nothing, ())
+    assert sorted(layout.protected) == [3, 4, 5, 6, 7]
+    assert [spans(segment) for segment in layout.segments] == [[(0, 1), (1, 2)]], "the call of the protected results stays"

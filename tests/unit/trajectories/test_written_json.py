@@ -1,0 +1,77 @@
+"""JSON that is written piece by piece, for speed, is what the encoder of whole objects writes."""
+
+import json
+from hashlib import sha256
+from io import BytesIO
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import CallRecord, MessageGraph
+from hermes.graph.call import _NAMES, _PARTS
+from hermes.graph.message import canonical, canonical_message
+from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.ledger import Ledger, Placement, dump
+from hermes.trajectories.source import ExportSession
+from hermes.trajectories.text_rows import text_digest, trained_turn_digest
+from tests.unit.trajectories.programs import PROGRAMS, Step, program_graphs
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
+CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("model", "policy_version", "finish_reason", "template_id", "tokenizer", "request_digest"), NAMES),
+        "raw_text": TEXTS,
+        **dict.fromkeys(("sampling", "usage", "extra"), st.dictionaries(NAMES, VALUES, max_size=3)),
+        **dict.fromkeys(("prompt_token_ids", "token_ids"), st.lists(st.integers(0, 2**31 - 1), max_size=9)),
+        "logprobs": st.lists(st.floats(max_value=0, width=32, allow_nan=False), max_size=9),
+        "prompt_derived": st.booleans(),
+        "logprob_mode": st.sampled_from(("raw", "processed")),
+        "policy_spans": st.just([("1", 0, 2), ("é", 2, 3)]),
+        "tools": st.just([{"b": 1, "a": "ü"}]),
+    },
+)
+
+
+def sorted_json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+@given(st.dictionaries(st.sampled_from(("role", "content", "name", "metadata", "x")), TEXTS, min_size=1))
+def test_the_canonical_form_of_a_message_is_its_sorted_json(message: dict[str, str]) -> None:
+    assert canonical_message(message) == sorted_json({key: value for key, value in message.items() if key != "metadata"})
+
+
+@given(CALLS)
+def test_a_call_has_the_digest_of_its_sorted_json_and_is_read_as_it_was_made(fields: dict[str, Any]) -> None:
+    call = CallRecord(**fields)
+    whole = call.to_dict()
+    parts = [
+        sha256(sorted_json({name: whole[name] for name in _PARTS[part] if name in whole})).digest() for part in ("prompt", "completion")
+    ]
+    rest = sorted_json({name: whole[name] for name in _NAMES if name in whole})
+    assert call.digest == sha256(b"hermes.call\0" + b"".join(parts) + rest).digest()
+    again = CallRecord.from_dict(json.loads(json.dumps(whole)))
+    assert (again.to_dict(), again.digest) == (whole, call.digest)
+
+
+@given(st.sampled_from(("human", "gpt")), TEXTS, st.booleans())
+def test_a_turn_has_the_digest_of_its_sorted_json(speaker: str, value: str, is_trained: bool) -> None:
+    assert trained_turn_digest(speaker, value, is_trained=is_trained) == text_digest({"from": speaker, "value": value, "train": is_trained})
+
+
+@given(PROGRAMS, TEXTS)
+def test_the_lines_of_a_ledger_are_sorted_json(program: list[Step], name: str) -> None:
+    session = ExportSession(name.encode("utf-8", "backslashreplace").decode(), MessageGraph())
+    body = BytesIO()
+    ledger = Ledger(body)
+    for graph in program_graphs(program):
+        calls = read_calls(ExportSession(session.name, graph), SamplePolicies())
+        ledger.enter_session(graph.root, calls, [Placement(call, {"row": 0, "turn": 1}) for call in calls[::2]], "not here")
+    lines = body.getvalue().splitlines(keepends=True)
+    assert lines == [dump(json.loads(line)) for line in lines]
+    leaves = [{key: value for key, value in json.loads(line).items() if key not in ("trained", "excluded")} for line in lines]
+    assert sorted(ledger.leaves) == sorted((leaf["sample"], sha256(b"\0" + canonical(leaf) + b"\n").digest()) for leaf in leaves)

@@ -1,22 +1,14 @@
 """The page `/docs` in a real browser, against a real server: readable at any width, and nothing is loaded from elsewhere."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.browser.browser import Page, installed, started, tab
+from tests.browser.browser import Page, installed, tab
 from tests.browser.test_chat_page import contrast
 from tests.flows.service import Service, running
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
-
-
-@pytest.fixture(scope="module")
-def devtools() -> Iterator[int]:
-    path = installed()
-    assert path is not None
-    with started(path) as port:
-        yield port
 
 
 @pytest.fixture

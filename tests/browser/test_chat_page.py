@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -10,21 +10,14 @@ import pytest
 
 from hermes.packs.concierge import concierge_on
 from hermes.stores.postgres.database import connection_of
-from tests.browser.browser import Page, installed, started, tab
+from tests.browser.browser import Page, installed, tab
+from tests.flows.obedient import Obedient
 from tests.flows.service import Service, running
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
 
 SAID = "[...document.querySelectorAll('#talk .bubble:not(.dots)')].map((box) => box.textContent)"
 IS_WAITING = "document.querySelector('#talk .dots')"
-
-
-@pytest.fixture(scope="module")
-def devtools() -> Iterator[int]:
-    path = installed()
-    assert path is not None
-    with started(path) as port:
-        yield port
 
 
 @pytest.fixture
@@ -261,3 +254,19 @@ async def test_a_reminder_appears_by_itself_once_and_is_still_there_after_a_relo
         await page.go(service.url)
         await page.until(f"{SAID}.length === 3")
     assert await page.see("[...document.querySelectorAll('#talk li')].map((line) => line.className)") == ["mine", "theirs", "theirs"]
+
+
+async def test_an_offer_is_approved_with_its_button(devtools: int, database_url: str, redis_url: str) -> None:
+    async with running(database_url, redis_url, models=Obedient()) as service, tab(devtools) as page:
+        await page.go(service.url)
+        await say(page, "book_delivery")
+        await page.until("document.querySelector('.choices')")
+        labels = "[...document.querySelectorAll('.choices[aria-label*=\"from Canggu to Canggu\"] button')].map((one) => one.textContent)"
+        assert await page.see(labels) == ["Approve", "Don't do it"]
+        assert "only the code" in (await page.see(SAID))[-1]
+        await page.see("document.querySelector('.choices[aria-label*=\"courier\"] button').click()")
+        await page.until("[...document.querySelectorAll('#talk .bubble')].some((box) => box.textContent.includes('Noted as a request'))")
+        assert await page.see("document.querySelector('.choices[aria-label*=\"courier\"]')") is None, "it can be pressed once"
+        async with service.database.begin() as tx:
+            assert await (await connection_of(tx).execute(b"select kind from orders")).fetchall() == [("delivery",)]
+        assert page.complaints == []

@@ -1,24 +1,16 @@
 """The page of the fake platforms in a real browser: a user talks, sees what arrives, and breaks things."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
 from hermes.channels.fakes import FakePlatforms, open_platforms
-from tests.browser.browser import Page, installed, started, tab
+from tests.browser.browser import Page, installed, tab
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
 
 LINES = "[...document.querySelectorAll('#talk li')].map((line) => [line.className, line.innerText])"
-
-
-@pytest.fixture(scope="module")
-def devtools() -> Iterator[int]:
-    path = installed()
-    assert path is not None
-    with started(path) as port:
-        yield port
 
 
 @pytest.fixture

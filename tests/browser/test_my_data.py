@@ -1,12 +1,12 @@
 """The panel "What do you know about me?" of the chat page, in a real browser, against a real server and stores."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from hermes.ports.users import UserChannel
 from hermes.turn import Platform
-from tests.browser.browser import Page, installed, started, tab
+from tests.browser.browser import Page, installed, tab
 from tests.browser.test_chat_page import contrast, say, until_said
 from tests.flows.my_data import change_diet, dream, learn
 from tests.flows.service import Service, running
@@ -17,14 +17,6 @@ IS_OPEN = "document.getElementById('known').open"
 FACTS = "[...document.querySelectorAll('#facts li > div')].map((box) => [...box.children].map((each) => each.textContent))"
 TOLD = "document.getElementById('known-status').textContent"
 FOCUS = "document.activeElement.ariaLabel ?? document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
-
-
-@pytest.fixture(scope="module")
-def devtools() -> Iterator[int]:
-    path = installed()
-    assert path is not None
-    with started(path) as port:
-        yield port
 
 
 @pytest.fixture
@@ -93,6 +85,14 @@ async def test_rows_of_every_pack_are_counted(page: Page) -> None:
     kept = "{facts: 3, conversations: 1, messages: 2, price_watchers: 1, meals: 0, rain_alarms: 4}"
     assert await page.see(f"counts({kept})") == "2 messages, 1 price watcher, 4 rain alarms"
     assert await page.see("counts({facts: 3, conversations: 1, messages: 0})") == "nothing"
+
+
+async def test_it_says_how_often_operators_opened_what_the_visitor_wrote(page: Page) -> None:
+    assert await page.see("[0, 1, 3].map(opened)") == [
+        "",
+        " The operators of this service opened what you wrote once.",
+        " The operators of this service opened what you wrote 3 times.",
+    ]
 
 
 async def test_one_fact_is_forgotten_and_the_others_stay(page: Page, service: Service) -> None:

@@ -1,22 +1,17 @@
 """The chat page and its routes: a channel like any other, whose senders are browsers.
 
-A visitor has a random cookie of 32 bytes. Hermes stores only its digest, so a person who reads the database cannot write as the visitor.
 The page asks for the cookie before it sends its first message: if the response to that message is lost, the same visitor sends it again.
 The cookie does not come with the page itself. It is `SameSite=Strict`, so a browser that follows a link from another site asks for the page
 without it, and would get a second cookie."""
 
-from __future__ import annotations
-
 import hashlib
-import re
-import secrets
 from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from fastapi import APIRouter, Cookie, Depends, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,12 +21,10 @@ from hermes.router.intake import Intake
 from hermes.turn import Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers, json_only, resume_events, turn_response
 from hermes.web.errors import ApiError
-from hermes.web.limits import RateLimit, address_of
+from hermes.web.limits import RateLimit, address_of, source_of
+from hermes.web.visitors import VISITOR_COOKIE, Visitors, visitor_id
 
 WEB_ACCOUNT = "web"
-VISITOR_COOKIE = "hermes_visitor"
-COOKIE_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
-COOKIE_TTL_S = 31_536_000
 
 PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PAGE_HEADERS = {
@@ -53,6 +46,8 @@ class PageMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(min_length=1, max_length=100_000)
+    choice: str = Field("", max_length=64)
+    """The id of the button that the visitor pressed; `text` is its label."""
     id: UUID
     """Made by the page, the same for each try: a message whose response was lost can be sent again, and is answered once."""
 
@@ -66,10 +61,11 @@ class PageFile:
     etag: str
 
 
-def chat_routes(intake: Intake, answers: TurnAnswers, limit: RateLimit) -> APIRouter:
+def chat_routes(intake: Intake, answers: TurnAnswers, limit: RateLimit, visitors: Visitors) -> APIRouter:
     """The routes of the page, its files and its messages."""
     files = page_files()
     routes = APIRouter(include_in_schema=False)
+    Visitor = Annotated[str | None, Depends(visitors.find)]  # noqa: N806  # a type
 
     @routes.get("/")
     async def page(request: Request) -> Response:
@@ -82,42 +78,33 @@ def chat_routes(intake: Intake, answers: TurnAnswers, limit: RateLimit) -> APIRo
         return page_response(files[name], request)
 
     @routes.post("/web/visitor", dependencies=[Depends(json_only), Depends(own_page_only)])
-    async def enter(request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+    async def enter(request: Request, visitor: Visitor) -> Response:
         response = Response(status_code=204)
-        if not is_cookie(hermes_visitor):
-            give_cookie(response, secrets.token_urlsafe(32), request)
+        if visitor is None:
+            VISITOR_COOKIE.put(request, response, visitors.new_cookie())
         return response
 
     @routes.post("/web/messages", dependencies=[Depends(json_only), Depends(own_page_only)])
-    async def send(body: PageMessage, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+    async def send(body: PageMessage, request: Request, visitor: Visitor) -> Response:
         limit.admit(address_of(request))
-        is_known = is_cookie(hermes_visitor)
-        cookie = hermes_visitor if hermes_visitor and is_known else secrets.token_urlsafe(32)
+        cookie = visitor or visitors.new_cookie()
         receipt = await intake.accept(page_envelope(body, visitor_id(cookie)), newcomer=UserState.ACTIVE)
         response = turn_response(receipt.turn_id, None, {}, "/web")
-        if not is_known:
-            give_cookie(response, cookie, request)
+        if visitor is None:
+            VISITOR_COOKIE.put(request, response, cookie)
         return response
 
     @routes.get("/web/messages/{turn_id}")
-    async def look(turn_id: str, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
-        found = await visitor_turn(answers, turn_id, hermes_visitor)
+    async def look(turn_id: str, visitor: Visitor) -> Response:
+        found = await visitor_turn(answers, turn_id, visitor)
         return turn_response(found, await answers.now(found), {}, "/web")
 
     @routes.get("/web/messages/{turn_id}/events")
-    async def follow(turn_id: str, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
-        return resume_events(answers, await visitor_turn(answers, turn_id, hermes_visitor), request)
+    async def follow(turn_id: str, request: Request, visitor: Visitor) -> Response:
+        # By address: a new visitor costs nothing.
+        return resume_events(answers, await visitor_turn(answers, turn_id, visitor), request, source_of(address_of(request)))
 
     return routes
-
-
-def is_cookie(text: str | None) -> bool:
-    return text is not None and COOKIE_PATTERN.fullmatch(text) is not None
-
-
-def give_cookie(response: Response, cookie: str, request: Request) -> None:
-    is_https = request.url.scheme == "https"
-    response.set_cookie(VISITOR_COOKIE, cookie, max_age=COOKIE_TTL_S, path="/", secure=is_https, httponly=True, samesite="strict")
 
 
 async def own_page_only(request: Request) -> None:
@@ -127,21 +114,17 @@ async def own_page_only(request: Request) -> None:
         raise ApiError(403, "foreign_origin", "This server accepts messages from its own page only.")
 
 
-def visitor_id(cookie: str) -> str:
-    """Return the id under which a visitor is stored."""
-    return hashlib.sha256(cookie.encode()).hexdigest()[:32]
-
-
 def page_envelope(body: PageMessage, sender: str) -> Envelope:
     event = MessageEvent(platform=Platform.WEB, sender_id=sender, text=body.text)
     # The visitor is part of the key, so that no visitor can use the message ids of another one.
-    return Envelope(event=event, account=WEB_ACCOUNT, channel_id=sender, event_key=f"{sender}:{body.id}")
+    return Envelope(event=event, account=WEB_ACCOUNT, channel_id=sender, event_key=f"{sender}:{body.id}", choice=body.choice)
 
 
 async def visitor_turn(answers: TurnAnswers, turn_id: str, cookie: str | None) -> UUID:
     if cookie is None:
         raise NotFound
-    return await answers.owned_turn(turn_id, WEB_ACCOUNT, Platform.WEB, [visitor_id(cookie)])
+    visitor = visitor_id(cookie)
+    return await answers.owned_turn(turn_id, WEB_ACCOUNT, Platform.WEB, lambda origin: origin.channel_id == visitor)
 
 
 def page_files() -> dict[str, PageFile]:

@@ -2,7 +2,8 @@
 
 the request            400 invalid_request_error     404 for an unknown model
 the key                401 authentication_error
-the budget             429 rate_limit_error, insufficient_quota; the client should not retry before the budget is renewed
+the key's limits       429 insufficient_quota or rate_limit_exceeded, with Retry-After; 403 permission_error for a model or a user
+the budget             429 insufficient_quota; the client should not retry before the budget is renewed
 the models' limits     429 with Retry-After, as the vendor says
 no slot, kill switch   503 server_error, with Retry-After where it is known
 the models themselves  502, 503, 504 server_error; also for a wrong vendor key of this server, which is not the client's fault"""
@@ -12,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 from hermes.gateway.chat_request import InvalidChatRequest
@@ -30,13 +30,12 @@ from hermes.ports.backends import (
 )
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
+from hermes.ports.key_use import KeyForbids, KeyQuotaSpent, KeyRateReached
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.web.errors import ApiError
+from hermes.web.key_errors import LIMIT_CODES, NO_RETRY, key_api_error, retry_after_header
 
 TYPE_BY_STATUS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-NO_RETRY = {"x-should-retry": "false"}
-"""OpenAI's clients retry by themselves unless this header says that a retry is useless."""
-MAX_RETRY_AFTER_S = 24 * 3600
 
 
 @contextmanager
@@ -57,7 +56,7 @@ def openai_error(error: Exception) -> dict[str, Any]:
     return {"error": {"message": api_error.message, "type": api_error.kind, "param": api_error.param, "code": api_error.code}}
 
 
-def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR0911  # a table, a line for each case
+def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR0911, PLR0912  # a table, a line for each case
     """Return the error for the client; None for an unexpected one."""
     match error:
         case ApiError():
@@ -66,6 +65,8 @@ def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR091
             return make_api_error(400, "invalid_request", str(error), param=error.param)
         case UnknownModel():
             return make_api_error(404, "model_not_found", str(error), param="model")
+        case KeyQuotaSpent() | KeyRateReached() | KeyForbids():
+            return openai_api_error(key_api_error(error))
         case BudgetSpent():
             return make_api_error(
                 429,
@@ -88,7 +89,7 @@ def openai_api_error(error: Exception) -> ApiError | None:  # noqa: C901, PLR091
         case UnknownPrice():
             return make_api_error(500, "unknown_price", sentence(str(error)))
         case CutShort():
-            return make_api_error(502, "cut_short", sentence(str(error).capitalize()))
+            return make_api_error(502, "cut_short", sentence(with_capital(str(error))))
         case ChainFailed():
             return chain_api_error(error)
     return None
@@ -128,13 +129,12 @@ def sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
+def with_capital(text: str) -> str:
+    """A text that begins with a capital letter; all others stay as they are: names of models may hold some."""
+    return text[:1].upper() + text[1:]
+
+
 def make_api_error(status: int, code: str, message: str, *, param: str | None = None, headers: dict[str, str] | None = None) -> ApiError:
-    kind = TYPE_BY_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    usual = TYPE_BY_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    kind = code if code in LIMIT_CODES else usual
     return ApiError(status, code, message, param=param, headers=headers, kind=kind)
-
-
-def retry_after_header(when: datetime | None) -> dict[str, str]:
-    if when is None:
-        return {}
-    wait_s = math.ceil((when - datetime.now(UTC)).total_seconds())
-    return {"Retry-After": str(min(MAX_RETRY_AFTER_S, max(1, wait_s)))}

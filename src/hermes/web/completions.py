@@ -9,19 +9,20 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from hermes.gateway.chat_request import ChatRequest, read_request
-from hermes.gateway.completions import ChatCompletions, ChoicePiece
+from hermes.gateway.chat_request import MAX_SESSION_CHARS, ChatRequest, read_request
+from hermes.gateway.completions import ChatCompletions, ChoicePiece, EndUser
 from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
@@ -29,14 +30,12 @@ from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import openai_error, raise_openai_errors
 from hermes.web.errors import ApiError, ErrorBody, api_error_response
 from hermes.web.limits import address_of
+from hermes.web.request_json import parse_json
 
 log = structlog.get_logger()
 
 CHAT_PATH = "/v1/chat/completions"
-COUNTED_ROUTE = SimpleNamespace(path=CHAT_PATH)
-"""The route under which the metrics count these requests."""
 SESSION_HEADER = "X-Hermes-Session"
-MAX_SESSION_CHARS = 255
 WATCH_AFTER_S = 0.5
 SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
@@ -75,22 +74,46 @@ class CompletionsEndpoint:
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
             chat_request = read_request(parse_body(await request.body()), max_choices=self.max_choices)
             end_user = await self.completions.end_user(key, chat_request.user)
-            session = check_session_name(request.headers.get(SESSION_HEADER))
-            if not chat_request.stream:
-                answers = await cancel_if_client_leaves(request, self.completions.complete(chat_request, end_user, session))
-                return Response(
-                    json.dumps(completion_body(answers, chat_request), allow_nan=False),
-                    headers=session_headers(answers),
-                    media_type="application/json",
-                )
-            pieces = self.completions.stream(chat_request, end_user, session)
-            try:
-                # An error before the first piece still becomes a response with its own status.
-                first = await cancel_if_client_leaves(request, anext(pieces))
-            except BaseException:
-                await pieces.aclose()
-                raise
-            return StreamingResponse(stream_events(first, pieces, chat_request), headers=STREAM_HEADERS, media_type="text/event-stream")
+            return await send_answers(request, self.completions, chat_request, end_user, ChunkWriter(chat_request))
+
+
+class AnswerWriter(Protocol):
+    """Writes the answers to one request as one API does."""
+
+    def body(self, answers: Sequence[Answer]) -> Mapping[str, Any]:
+        """The whole answer."""
+        ...
+
+    def chunks(self, choice_piece: ChoicePiece) -> Iterable[bytes]:
+        """A piece of a stream."""
+        ...
+
+    def end(self) -> Iterable[bytes]:
+        """The end of a stream."""
+        ...
+
+    def failure(self, error: Exception) -> bytes:
+        """The end of a stream that breaks off: the status is sent already."""
+        ...
+
+
+async def send_answers(
+    request: Request, completions: ChatCompletions, chat_request: ChatRequest, end_user: EndUser, writer: AnswerWriter
+) -> Response:
+    """Have a client's request answered: whole, or as a stream. Raises what `ChatCompletions.complete` raises."""
+    session = check_session_name(request.headers.get(SESSION_HEADER))
+    if not chat_request.stream:
+        answers = await cancel_if_client_leaves(request, completions.complete(chat_request, end_user, session))
+        content = json.dumps(writer.body(answers), allow_nan=False)
+        return Response(content, headers=session_headers(answers), media_type="application/json")
+    pieces = completions.stream(chat_request, end_user, session)
+    try:
+        # An error before the first piece still becomes a response with its own status.
+        first = await cancel_if_client_leaves(request, anext(pieces))
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return StreamingResponse(stream_events(first, pieces, writer), headers=STREAM_HEADERS, media_type="text/event-stream")
 
 
 def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
@@ -105,40 +128,45 @@ def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
     @routes.get("/v1/models", summary="The models that this key may ask for")
     async def models(request: Request) -> Response:
         with raise_openai_errors():
-            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            return JSONResponse(
-                {"object": "list", "data": [model_entry(name) for name in completions.models(key.tier or completions.tier)]}
-            )
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request), is_counted=False)
+            names = completions.models(key.tier or completions.tier, key.limits)
+            return JSONResponse({"object": "list", "data": [model_entry(name) for name in names]})
 
     @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
     async def model(name: str, request: Request) -> Response:
         with raise_openai_errors():
-            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            completions.chain(name, key.tier or completions.tier)
+            key = await api_auth.admit(bearer_secret(request), "completions", address_of(request), is_counted=False)
+            completions.chain(name, key.tier or completions.tier, key.limits)
             return JSONResponse(model_entry(name))
 
     return routes
 
 
 class CompletionsShortcut:
-    """ASGI middleware that calls `complete` directly: the way through FastAPI costs as much as the call of the model itself.
+    """ASGI middleware that calls some handlers of POST requests directly: the way through FastAPI costs as much as the call of the model
+    itself.
 
-    The route exists all the same, for the readers of the API's description."""
+    The routes exist all the same, for the readers of the API's description."""
 
-    def __init__(self, app: AsgiApp, endpoint: CompletionsEndpoint) -> None:
-        self._app, self._endpoint = app, endpoint
+    def __init__(self, app: AsgiApp, handlers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
+        self._app, self._handlers = app, handlers
+        self._routes = {path: SimpleNamespace(path=path) for path in handlers}
+        """The routes under which the metrics count these requests."""
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        if scope["type"] != "http" or scope["path"] != CHAT_PATH or scope["method"] != "POST":
+        handler = self._handlers.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handler is None:
             await self._app(scope, receive, send)
             return
-        scope["route"] = COUNTED_ROUTE
+        scope["route"] = self._routes[scope["path"]]
         try:
-            response = await self._endpoint.complete(Request(scope, receive))
+            response = await handler(Request(scope, receive))
         except ApiError as error:
             response = api_error_response(error)
         except HTTPException as error:  # the body is too large
             response = api_error_response(ApiError(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
+        except ClientDisconnect:  # before its request was whole
+            return
         if isinstance(response, StreamingResponse):
             await stream_to_reader(response, scope, receive, send)
         else:
@@ -204,10 +232,7 @@ async def wait_for_disconnect(request: Request) -> None:
 
 
 def parse_body(body: bytes) -> Any:
-    try:
-        value = json.loads(body, parse_constant=refuse_constant)
-    except (ValueError, RecursionError):
-        raise ApiError(400, "invalid_json", "The body is not valid JSON.") from None
+    value = parse_json(body)
     return join_surrogates(value) if ESCAPED_SURROGATE.search(body) else value
 
 
@@ -221,10 +246,6 @@ def join_surrogates(value: Any) -> Any:
         return {join_surrogates(name): join_surrogates(item) for name, item in value.items()} if isinstance(value, dict) else value
     except RecursionError:
         raise ApiError(400, "invalid_json", "The body is nested too deeply.") from None
-
-
-def refuse_constant(_: str) -> NoReturn:
-    raise ValueError("NaN and Infinity are not JSON")
 
 
 def check_session_name(session: str | None) -> str | None:
@@ -267,8 +288,9 @@ def message_of(message: ChatMessage) -> dict[str, Any]:
     return body
 
 
-def logprobs_of(completion: Completion) -> dict[str, Any] | None:
-    entries = completion.extra.get(LOGPROBS)
+def logprobs_of(completion: Completion, sent: int = 0) -> dict[str, Any] | None:
+    """Return the entries for the tokens, without the first `sent`."""
+    entries = (completion.extra.get(LOGPROBS) or [])[sent:]
     return {"content": replace_infinity(entries), "refusal": None} if entries else None
 
 
@@ -322,11 +344,10 @@ def model_entry(name: str) -> dict[str, Any]:
 # --- streams
 
 
-async def stream_events(first: ChoicePiece, pieces: AsyncGenerator[ChoicePiece], chat_request: ChatRequest) -> AsyncGenerator[bytes]:
-    """Yield the answers as server-sent events: chunks, the usage if the client asked for it, `[DONE]`.
+async def stream_events(first: ChoicePiece, pieces: AsyncGenerator[ChoicePiece], writer: AnswerWriter) -> AsyncGenerator[bytes]:
+    """Yield the answers as server-sent events.
 
-    A stream that breaks off ends with an error and without `[DONE]`, so that no client takes half an answer for a whole one."""
-    writer = ChunkWriter(chat_request)
+    A stream that breaks off ends with an error and without its usual end, so that no client takes half an answer for a whole one."""
     async with aclosing(pieces):
         try:
             for chunk in writer.chunks(first):
@@ -335,14 +356,14 @@ async def stream_events(first: ChoicePiece, pieces: AsyncGenerator[ChoicePiece],
                 for chunk in writer.chunks(piece):
                     yield chunk
         except Exception as error:  # noqa: BLE001  # the status is sent already, so the error is the last event
-            yield sse_data(openai_error(error))
+            yield writer.failure(error)
             return
     for chunk in writer.end():
         yield chunk
 
 
 class ChunkWriter:
-    """Writes the pieces of answers as chunks."""
+    """Writes answers as chat completions: whole, or as chunks, the usage if the client asked for it, `[DONE]`."""
 
     def __init__(self, chat_request: ChatRequest) -> None:
         self._chat_request = chat_request
@@ -350,6 +371,14 @@ class ChunkWriter:
         self._name = "chatcmpl-"
         self._model = chat_request.model
         self._answers: dict[int, Answer] = {}
+        self._scored: dict[int, int] = {}
+        """How many entries of logprobs were sent, by choice."""
+
+    def body(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        return completion_body(answers, self._chat_request)
+
+    def failure(self, error: Exception) -> bytes:
+        return sse_data(openai_error(error))
 
     def chunks(self, choice_piece: ChoicePiece) -> list[bytes]:
         choice = choice_piece.choice
@@ -361,8 +390,13 @@ class ChunkWriter:
             case Answer() as answer:
                 self._answers[choice] = answer
                 return self._last(choice, answer.completion)
+            case ReasoningDelta(text=""):
+                return []
             case delta:
-                return [self._chunk(choice, delta_of(delta))]
+                entries = list(delta.logprobs) if self._chat_request.wants_logprobs else []
+                self._scored[choice] = self._scored.get(choice, 0) + len(entries)
+                logprobs = {"content": replace_infinity(entries), "refusal": None} if entries else None
+                return [self._chunk(choice, delta_of(delta), logprobs=logprobs)]
 
     def end(self) -> list[bytes]:
         """Return the usage with Hermes' own fields, if the client asked for it, and the end of the stream."""
@@ -374,8 +408,8 @@ class ChunkWriter:
         return [*last, b"data: [DONE]\n\n"]
 
     def _last(self, choice: int, completion: Completion) -> list[bytes]:
-        """Return the chunk with the finish reason, and with the refusal and logprobs, which no delta holds."""
-        logprobs = logprobs_of(completion) if self._chat_request.wants_logprobs else None
+        """Return the chunk with the finish reason, and with the refusal and those logprobs that no delta had."""
+        logprobs = logprobs_of(completion, self._scored.get(choice, 0)) if self._chat_request.wants_logprobs else None
         refusal = completion.message.get("refusal")
         return [self._chunk(choice, {"refusal": refusal} if refusal else {}, finish_of(completion), logprobs)]
 

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from hermes.ports.errors import IdempotencyKeyReused, InboxFull, NotFound, PortError, RequestStillRunning, StoreUnavailable, UserErased
 
@@ -71,6 +72,7 @@ PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
     UserErased: (410, "user_erased", "The message's sender was deleted, and the answer too.", {}),
 }
 """The error response for each error of a port. The port's own text is left out: it may name hosts."""
+OPERATORS_PATH = "/v1/ops/"
 
 
 def install_error_handlers(web: FastAPI) -> None:
@@ -81,10 +83,12 @@ def install_error_handlers(web: FastAPI) -> None:
         return api_error_response(error)
 
     @web.exception_handler(PortError)
-    async def port_failed(_: Request, error: PortError) -> JSONResponse:
+    async def port_failed(request: Request, error: PortError) -> JSONResponse:
         if type(error) not in PORT_ERRORS:
             raise error
         status, code, message, headers = PORT_ERRORS[type(error)]
+        if isinstance(error, NotFound) and request.url.path.startswith(OPERATORS_PATH):
+            message = f"{error}."  # an operator asks for many things, and the console's own words say which is missing
         return error_response(status, code, message, headers=headers)
 
     @web.exception_handler(RequestValidationError)
@@ -96,6 +100,10 @@ def install_error_handlers(web: FastAPI) -> None:
         status = HTTPStatus(error.status_code)
         message = str(error.detail) if error.detail != status.phrase else f"{status.phrase}."
         return error_response(status, status.phrase.lower().replace(" ", "_"), message, headers=error.headers)
+
+    @web.exception_handler(ClientDisconnect)
+    async def left(_: Request, __: ClientDisconnect) -> JSONResponse:
+        return error_response(499, "client_left", "The client has disconnected.")
 
     @web.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> JSONResponse:
@@ -132,7 +140,7 @@ def validation_response(errors: Sequence[Any]) -> JSONResponse:
     return error_response(422, first["type"], f"{param}: {message}", param=param)
 
 
-MESSAGE_FIELDS = ("text", "user", "channel", "shared", "stream", "media_url", "media_type", "id")
+MESSAGE_FIELDS = ("text", "user", "channel", "shared", "stream", "media_url", "media_type", "id", "approve", "refuse", "choice")
 
 
 def suggest_field(unknown: str) -> str:

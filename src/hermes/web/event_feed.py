@@ -100,7 +100,7 @@ class EventFeed:
             stop_if_cancelled()
             if is_away != self.is_store_away:
                 self.is_store_away = is_away
-                self._wake()
+                self.wake()
             if is_last:
                 await asyncio.sleep(self._poll_s)
         self._kept, self._start, self._end = [], None, None
@@ -118,9 +118,10 @@ class EventFeed:
             self._start = self._kept[dropped - 1].cursor
             del self._kept[:dropped]
         if page.events:
-            self._wake()
+            self.wake()
         return page.is_last
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let all readers look, also for news that are not in the store's stream yet."""
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,10 +1,10 @@
 """`/v1/ops/fleet`: the agents with their adapters, health, spend and caps, and swaps of adapters, for the operator's programs.
 
-Needs an API key with the scope `ops`. A swap here is the swap of `hermes fleet swap`: the same checks, the same canary, the same rollback.
-The canary runs in this web process; an adapter that is a program must be on this machine too."""
+Needs an operator's token, or an API key with the scope `ops`. A swap here is the swap of `hermes fleet swap`: the same checks, the same
+canary, the same rollback. The canary runs in this web process; an adapter that is a program must be on this machine too."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,18 +13,19 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from hermes.console.access import Subject
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Canary, Fleet, SwapFailed
 from hermes.gateway.fleet_views import checks_json, fleet_event_json, swap_json
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound, require_known
+from hermes.ports.operators import Actor, Role
 from hermes.ports.runtime import Transactions
-from hermes.ports.users import Agent, Agents, ApiKey, NewUser
+from hermes.ports.users import Agent, Agents, NewUser
 from hermes.router.effects import MICRO_PER_USD
 from hermes.web.answers import json_only
-from hermes.web.api_auth import ApiAuth
 from hermes.web.errors import ApiError, ErrorBody
-from hermes.web.messages import make_key_dependency
+from hermes.web.program_auth import ProgramAuth, make_program_dependency
 
 CHECK_TIMEOUT_S = 5.0
 MAX_CAP_USD = 999_998
@@ -45,6 +46,8 @@ class FleetOperations:
     agents: Agents
     fleet: Fleet
     catalogue: ModelCatalogue
+    chains: Callable[[], Mapping[str, Sequence[str]]]
+    """The chains of the tiers, as the plan of the models has them."""
     canary: Canary
     daily_usd: float | None = None
     """The setting `fleet.daily_usd`: the cap of all agents together."""
@@ -59,9 +62,9 @@ class FleetOperations:
         """The agent's adapter, or else the chain of its tier. An agent without a tier answers with its user's: here, that of new users."""
         if agent.adapter is not None:
             return (agent.adapter,)
-        tiers = self.catalogue.tiers
-        known = [name for name in (agent.tier, NEW_USERS_TIER, *tiers) if name is not None and name in tiers]
-        return tiers[known[0]].chain
+        chains = self.chains()
+        known = [name for name in (agent.tier, NEW_USERS_TIER, *chains) if name is not None and name in chains]
+        return tuple(chains[known[0]])
 
     async def check(self, agents: Sequence[Agent]) -> Checks:
         """Check every adapter of these agents once, all at the same time."""
@@ -96,23 +99,29 @@ class NewCap(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 409, 422, 429, 503)}
 
 
-def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
+def fleet_routes(operations: FleetOperations, programs: ProgramAuth) -> APIRouter:
     """The routes of `/v1/ops/fleet`."""
     routes = APIRouter(tags=["operations"], responses=ERRORS)
-    find_key = make_key_dependency(api_auth, "ops")
+    find_program = make_program_dependency(programs)
+
+    async def find_actor(actor: Annotated[Actor, Depends(find_program)]) -> Actor:
+        if actor.operator.accounts is not None:
+            raise ApiError(403, "access_refused", "The fleet belongs to no account: it is for operators of all accounts.")
+        return actor
 
     @routes.get("/v1/ops/fleet", summary="The agents, with adapter, health and spend of today")
-    async def agents(_: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
+    async def agents(_: Annotated[Actor, Depends(find_actor)]) -> JSONResponse:
         async with operations.transactions.begin() as tx:
             found = await operations.agents.list(tx)
             spend = await operations.agents.spend(tx, datetime.now(UTC).date())
         checks = await operations.check(found)
         data = [agent_json(operations, agent, checks, spend.get(agent.name, 0)) for agent in found]
-        return respond({"data": data, "daily_cap_usd": operations.daily_usd, "spend_today_usd": sum(spend.values()) / MICRO_PER_USD})
+        money = {"daily_cap_usd": operations.daily_usd, "spend_today_usd": sum(spend.values()) / MICRO_PER_USD}
+        return respond({"data": data, "next": None, **money})
 
     @routes.get("/v1/ops/fleet/events", summary="The swaps of adapters, newest first")
     async def events(
-        _: Annotated[ApiKey, Depends(find_key)],
+        _: Annotated[Actor, Depends(find_actor)],
         agent: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
     ) -> JSONResponse:
@@ -120,20 +129,21 @@ def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
             return respond({"data": [fleet_event_json(event) for event in await operations.agents.events(tx, agent, limit=limit)]})
 
     @routes.get("/v1/ops/fleet/{agent}/health", summary="The health checks of an agent's adapters")
-    async def health(agent: str, _: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
+    async def health(agent: str, _: Annotated[Actor, Depends(find_actor)]) -> JSONResponse:
         """Each finding has a code for programs, a level (`info`, `warn`, `error`), a message, and a hint if there is something to do."""
         found = await find_agent(operations, agent)
         checks = await operations.check([found])
         return respond({"agent": found.name, "health": health_of(checks), "adapters": adapters_json(checks)})
 
     @routes.post("/v1/ops/fleet/{agent}/swap", summary="Give an agent another adapter", dependencies=[Depends(json_only)])
-    async def swap(agent: str, body: NewAdapter, key: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
+    async def swap(agent: str, body: NewAdapter, actor: Annotated[Actor, Depends(find_actor)]) -> JSONResponse:
         """409 if the swap was refused or rolled back: then the old adapter is in place, and the error's code says which."""
         found = await find_agent(operations, agent)
+        await programs.permit(actor, Role.OPERATOR, "fleet.swap", Subject(kind="agent", id=found.name))
         canary = operations.canary if body.canary else None
         try:
             done = await operations.fleet.swap(
-                found.name, body.adapter, by=f"key {key.name}", preserve_cwd=body.preserve_cwd, canary=canary
+                found.name, body.adapter, by=actor.operator.name, preserve_cwd=body.preserve_cwd, canary=canary
             )
         except NotFound as error:
             raise ApiError(404, "adapter_not_found", f"{error}.", param="adapter") from None
@@ -142,9 +152,10 @@ def fleet_routes(operations: FleetOperations, api_auth: ApiAuth) -> APIRouter:
         return respond(swap_json(done, body.adapter))
 
     @routes.post("/v1/ops/fleet/{agent}/cap", summary="Limit what an agent may spend in a day", dependencies=[Depends(json_only)])
-    async def cap(agent: str, body: NewCap, _: Annotated[ApiKey, Depends(find_key)]) -> JSONResponse:
-        """As `hermes fleet cap`: at the cap the agent pauses until the next day (UTC)."""
+    async def cap(agent: str, body: NewCap, actor: Annotated[Actor, Depends(find_actor)]) -> JSONResponse:
+        """As `hermes fleet cap`, for owners: at the cap the agent pauses until the next day (UTC)."""
         found = await find_agent(operations, agent)
+        await programs.permit(actor, Role.OWNER, "fleet.cap", Subject(kind="agent", id=found.name))
         wanted = None if body.daily_usd is None else round(body.daily_usd * MICRO_PER_USD)
         return respond({"agent": found.name, "daily_cap_usd": cap_usd(await operations.fleet.set_cap(found.name, wanted))})
 

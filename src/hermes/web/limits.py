@@ -34,17 +34,27 @@ class RateLimit:
         self._cleaned_at = -math.inf
 
     def wait_s(self, source: str) -> float:
-        """Return how long a source has to wait. At 0 it may come now, and this request is counted."""
-        now = self._clock()
-        rested_at = max(self._rested_at.get(source, now), now) + self._every_s
-        wait_s = rested_at - now - self._burst_s
-        if wait_s > 1e-9:
+        """Return how long a source has to wait. At 0 it may come now, and this request is counted. An address is taken for its source."""
+        wait_s, rested_at = self._look(source)
+        if wait_s:
             return wait_s
+        now, source = self._clock(), source_of(source)
         self._rested_at[source] = rested_at
         if len(self._rested_at) > MAX_SOURCES and now - self._cleaned_at >= CLEANUP_INTERVAL_S:
             self._cleaned_at = now
             self._rested_at = {name: at for name, at in self._rested_at.items() if at > now}
         return 0.0
+
+    def spent_s(self, source: str) -> float:
+        """Return how long a source has to wait, without counting a request."""
+        return self._look(source)[0]
+
+    def _look(self, source: str) -> tuple[float, float]:
+        """How long a source has to wait, and when it will have rested after one more request."""
+        now = self._clock()
+        rested_at = max(self._rested_at.get(source_of(source), now), now) + self._every_s
+        wait_s = rested_at - now - self._burst_s
+        return (wait_s if wait_s > 1e-9 else 0.0), rested_at
 
     def admit(self, source: str) -> None:
         """Count a request of a source; raise ApiError with 429 if the source came too often."""
@@ -59,8 +69,8 @@ def too_many_requests(wait_s: float) -> ApiError:
 
 
 def address_of(request: Request) -> str:
-    """Return the address of a request's sender. Behind a proxy that is the proxy, unless it runs on this machine and names its client."""
-    return source_of(request.client.host) if request.client else ""
+    """Return the address of a request's sender. Behind a proxy that is the proxy, unless the server trusts it and it names its client."""
+    return request.client.host if request.client else ""
 
 
 def source_of(address: str) -> str:

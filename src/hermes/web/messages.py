@@ -7,28 +7,37 @@ import hashlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Cookie, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes.ports.errors import RequestStillRunning
+from hermes.ports.inbox import AcceptedMessage, Inbox
+from hermes.ports.key_use import person_forbidden
 from hermes.ports.outbox import Outbox, ProactiveMessage
 from hermes.ports.runtime import Transactions
-from hermes.ports.users import ApiKey, UserState
+from hermes.ports.users import ApiKey, UserChannel, Users, UserState
+from hermes.router.decisions import choice_of
 from hermes.router.intake import IdempotencyKey, Intake
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers, json_only, resume_events, turn_response
-from hermes.web.api_auth import ApiAuth, allowed_channel
-from hermes.web.chat_page import WEB_ACCOUNT, is_cookie, visitor_id
+from hermes.web.api_auth import ApiAuth, is_room, key_errors, may_see, refuse_other_channels, refuse_other_users
+from hermes.web.chat_page import WEB_ACCOUNT
 from hermes.web.errors import ApiError, ErrorBody
+from hermes.web.key_errors import key_api_error
 from hermes.web.limits import RateLimit, address_of
+from hermes.web.visitors import Visitors, visitor_id
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A name that can be stored, shown and logged: no control characters."""
+
+
+OfferCode = Annotated[str, Field(pattern=r"^[2-9A-HJKMNP-TV-Z]{6}$")]
 
 
 class NewMessage(BaseModel):
@@ -45,8 +54,29 @@ class NewMessage(BaseModel):
         "for them. A channel stays shared from the first message with this, and as soon as a second user writes in it.",
     )
     stream: bool = Field(default=False, description="Answer with server-sent events: accepted, message, done.")
+    approve: OfferCode | None = Field(
+        None, description="The `code` of an offer that this user approves, in place of a text. It is carried out exactly as offered, once."
+    )
+    refuse: OfferCode | None = Field(None, description="The `code` of an offer that this user refuses, in place of a text.")
     media_url: str | None = Field(None, max_length=2_048, pattern=r"^https?://[^\s\x00-\x1f]+$")
     media_type: str | None = Field(None, max_length=127, pattern=r"^[\w.+-]+/[\w.+-]+$")
+
+
+class OfferButton(BaseModel):
+    """A button of an offer."""
+
+    id: str
+    label: str
+
+
+class OfferReply(BaseModel):
+    """What waits for the user's approval: show it to them, and to no other person. `approve` or `refuse` of a message answers it."""
+
+    code: str
+    tool: str
+    text: str
+    expires_at: str
+    buttons: list[OfferButton]
 
 
 class MessageReply(BaseModel):
@@ -60,6 +90,8 @@ class MessageReply(BaseModel):
     tool_calls_made: int
     backend: str
     cache_hit: bool
+    saved_usd: float
+    offers: list[OfferReply] = Field(default=[], description="Left out if there is none.")
 
 
 class RunningTurn(BaseModel):
@@ -84,7 +116,8 @@ def make_key_dependency(api_auth: ApiAuth, scope: str) -> Callable[..., Awaitabl
     """Return the dependency of a route that needs an API key with this scope."""
 
     async def find_key(request: Request, credentials: Credentials) -> ApiKey:
-        return await api_auth.admit(credentials.credentials if credentials else None, scope, address_of(request))
+        secret, is_counted = credentials.credentials if credentials else None, request.method != "GET"
+        return await api_auth.admit(secret, scope, address_of(request), is_counted=is_counted)
 
     return find_key
 
@@ -104,14 +137,18 @@ def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limi
     ) -> Response:
         """With an `Idempotency-Key`, a repeated request gets the answer of the first one, for a day. Without one, every request is a new
         message."""
-        if not body.text and body.media_url is None:
+        if body.approve and body.refuse:
+            raise ApiError(422, "invalid_request", "An offer is either approved or refused.", param="refuse")
+        if not body.text and body.media_url is None and not body.approve and not body.refuse:
             raise ApiError(422, "missing", "The message has neither a text nor a media_url.", param="text")
-        allowed_channel(key, body.channel or body.user)
+        refuse_other_users(key, body.user)
+        refuse_other_channels(key, body.channel or body.user)
         limit.admit(str(key.id))
+        await api_auth.check_quota(key)
         sent_key = None
         if idempotency_key is not None and credentials is not None:
             sent_key = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
-        receipt = await intake.accept(message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, idempotency_key=sent_key)
+        receipt = await accept_message(intake, message_envelope(body, key), key, sent_key)
         headers: dict[str, str] = {}
         response: AgentResponse | None = None
         if not receipt.is_new:
@@ -120,44 +157,63 @@ def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limi
                 raise RequestStillRunning
             headers["Idempotent-Replayed"] = "true"
         if body.stream:
-            return answers.stream(receipt.turn_id, headers)
+            return answers.stream(receipt.turn_id, headers, str(key.id), is_new=receipt.is_new)
         if "respond-async" in {preference.strip().lower() for preference in prefer.split(",")}:
             headers["Preference-Applied"] = "respond-async"
         elif response is None:
-            response = await answers.wait(receipt.turn_id, answer_timeout_s)
+            response = await answers.wait(receipt.turn_id, answer_timeout_s, str(key.id))
         return turn_response(receipt.turn_id, response, headers, "/v1")
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
     async def look(turn_id: str, key: Annotated[ApiKey, Depends(find_key)]) -> Response:
-        found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
+        found = await answers.owned_turn(turn_id, key.account, Platform.REST, partial(may_see, key))
         return turn_response(found, await answers.now(found), {}, "/v1")
 
     @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAM_CONTENT}}, summary="The answer to a message, as events")
     async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(find_key)]) -> Response:
-        found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
-        return resume_events(answers, found, request)
+        found = await answers.owned_turn(turn_id, key.account, Platform.REST, partial(may_see, key))
+        return resume_events(answers, found, request, str(key.id))
 
     return routes
+
+
+async def accept_message(intake: Intake, envelope: Envelope, key: ApiKey, idempotency_key: IdempotencyKey | None) -> AcceptedMessage:
+    """Store what a program sends in a user's name, if its key may name that user."""
+    with key_errors():
+        return await intake.accept(
+            envelope,
+            newcomer=UserState.ACTIVE,
+            trains=key.trains,
+            idempotency_key=idempotency_key,
+            refuses_people=key.limits.users is None,
+        )
 
 
 def message_envelope(body: NewMessage, key: ApiKey) -> Envelope:
     return Envelope(
         event=MessageEvent(
-            platform=Platform.REST, sender_id=body.user, text=body.text, media_url=body.media_url, media_type=body.media_type
+            platform=Platform.REST,
+            sender_id=body.user,
+            text=body.text or body.approve or body.refuse or "",
+            media_url=body.media_url,
+            media_type=body.media_type,
         ),
         account=key.account,
         channel_id=body.channel or body.user,
         event_key=str(uuid4()),
-        is_shared=body.shared,
+        is_shared=body.shared or is_room(key, body.user, body.channel or body.user),
+        is_own=body.channel is None,
         sender_name=body.user,
         api_key_id=key.id,
+        choice=choice_of(body.approve or body.refuse or "", is_approved=bool(body.approve)) if body.approve or body.refuse else "",
     )
 
 
 def body_digest(body: NewMessage, secret: str) -> bytes:
     """Return a digest by which a repeated request is recognised. It is keyed with the caller's secret, so a person who reads the database
     cannot test guesses of the text."""
-    canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
+    without = {name for name in ("approve", "refuse") if getattr(body, name) is None}  # the digest of a body of the version before
+    canonical = json.dumps(body.model_dump(exclude=without), sort_keys=True, separators=(",", ":"))
     return hmac.new(secret.encode("utf-8", "surrogatepass"), canonical.encode(), hashlib.sha256).digest()
 
 
@@ -183,7 +239,7 @@ class ProactiveMessageList(BaseModel):
     news: list[ProactiveMessageView]
 
 
-def proactive_routes(transactions: Transactions, outbox: Outbox, api_auth: ApiAuth) -> APIRouter:
+def proactive_routes(transactions: Transactions, outbox: Outbox, inbox: Inbox, people: Users, api_auth: ApiAuth) -> APIRouter:
     """`GET /v1/news`."""
     routes = APIRouter(tags=["messages"])
     find_key = make_key_dependency(api_auth, "messages")
@@ -193,26 +249,29 @@ def proactive_routes(transactions: Transactions, outbox: Outbox, api_auth: ApiAu
         key: Annotated[ApiKey, Depends(find_key)], user: Name = "default", channel: Name | None = None, after: AfterId = 0
     ) -> JSONResponse:
         """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
+        refuse_other_users(key, user)
+        refuse_other_channels(key, channel or user)
         async with transactions.begin() as tx:
-            return messages_response(
-                await outbox.proactive_messages(tx, key.account, Platform.REST, allowed_channel(key, channel or user), after=after)
-            )
+            if key.limits.users is None and await people.is_person(tx, UserChannel(key.account, Platform.REST, user)):
+                raise key_api_error(person_forbidden(user))
+            found = await inbox.find_channel(tx, key.account, Platform.REST, user, channel)
+            if found is None:
+                return messages_response(())
+            return messages_response(await outbox.proactive_messages(tx, key.account, Platform.REST, found, after=after))
 
     return routes
 
 
-def visitor_proactive_routes(transactions: Transactions, outbox: Outbox) -> APIRouter:
+def visitor_proactive_routes(transactions: Transactions, outbox: Outbox, visitors: Visitors) -> APIRouter:
     """`GET /web/news`, for the chat page."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/web/news")
-    async def news(after: AfterId = 0, hermes_visitor: Annotated[str | None, Cookie()] = None) -> JSONResponse:
-        if hermes_visitor is None or not is_cookie(hermes_visitor):
+    async def news(visitor: Annotated[str | None, Depends(visitors.find)], after: AfterId = 0) -> JSONResponse:
+        if visitor is None:
             return messages_response(())
         async with transactions.begin() as tx:
-            return messages_response(
-                await outbox.proactive_messages(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor), after=after)
-            )
+            return messages_response(await outbox.proactive_messages(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(visitor), after=after))
 
     return routes
 

@@ -1,33 +1,31 @@
 """`/v1/ops/events`: what Hermes did, for the operator's programs: pages of JSON, or a stream of server-sent events that can be resumed.
 
-Needs an API key with the scope `ops`. An event has ids, names and numbers, and nothing that a user or a model wrote."""
+Needs an operator's token, or an API key with the scope `ops`. An event has ids, names and numbers, and nothing that a user or a model
+wrote."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Annotated, Any
 from uuid import UUID
 
 import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.events import STREAM_START, EventCursor, EventFilter, OperationsEvent, event_name, stored_type, stream_event_json
-from hermes.ports.users import ApiKey
+from hermes.ports.operators import Actor
 from hermes.web.answers import sse_event
-from hermes.web.api_auth import ApiAuth
 from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.event_feed import EventFeed
-from hermes.web.messages import make_key_dependency
+from hermes.web.open_streams import OpenStreams
+from hermes.web.program_auth import ProgramAuth, make_program_dependency
 
-MAX_STREAMS = 500
-"""Open streams of one process. Each holds a connection; more would take those of users."""
 MAX_PAGES_READ = 25
 """How many pages of stored events one request for JSON looks through for those that its filter wants."""
-UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class OperationsEventView(BaseModel):
@@ -59,15 +57,15 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 Cursor = Annotated[str | None, Query(max_length=50, description="The `id` of the last event that you saw; `0-0` for all.")]
 
 
-def event_routes(feed: EventFeed, api_auth: ApiAuth, *, ping_s: float, closing: asyncio.Event) -> APIRouter:
+def event_routes(feed: EventFeed, programs: ProgramAuth, streams: OpenStreams, *, ping_s: float, closing: asyncio.Event) -> APIRouter:
     """The route `GET /v1/ops/events`."""
     routes = APIRouter(tags=["operations"])
-    find_key = make_key_dependency(api_auth, "ops")
+    find_actor = make_program_dependency(programs)
 
     @routes.get("/v1/ops/events", responses=RESPONSES, summary="What Hermes did, as pages or as a stream")
     async def events(
         request: Request,
-        _: Annotated[ApiKey, Depends(find_key)],
+        actor: Annotated[Actor, Depends(find_actor)],
         *,
         after: Cursor = None,
         agent: Annotated[str | None, Query(max_length=64)] = None,
@@ -78,14 +76,15 @@ def event_routes(feed: EventFeed, api_auth: ApiAuth, *, ping_s: float, closing: 
     ) -> Response:
         """With `Accept: text/event-stream` a stream, without a cursor from now on; otherwise one page, without a cursor from the oldest
         event on."""
-        wanted = EventFilter(agent=agent, turn_id=turn, names=frozenset(event_name(stored_type(name)) for name in type or ()))
+        names = frozenset(event_name(stored_type(name)) for name in type or ())
+        wanted = EventFilter(agent=agent, turn_id=turn, names=names, accounts=actor.operator.accounts)
         cursor = parse_cursor(last_event_id if last_event_id is not None else after)
         if "text/event-stream" not in request.headers.get("accept", ""):
             return await page_response(feed, cursor or STREAM_START, wanted, limit)
-        if feed.readers >= MAX_STREAMS:
-            raise ApiError(503, "too_many_streams", "Too many streams are open; try again later.", headers={"Retry-After": "5"})
-        stream = stream_events(feed, cursor or await feed.end(), wanted, ping_s=ping_s, closing=closing)
-        return StreamingResponse(stream, headers=UNBUFFERED, media_type="text/event-stream")
+        stream = stream_events(
+            feed, cursor or await feed.end(), wanted, ping_s=ping_s, closing=closing, still_may=lambda: still_may(programs, request, actor)
+        )
+        return streams.respond(str(actor.operator.id), stream)
 
     return routes
 
@@ -114,10 +113,29 @@ async def page_response(feed: EventFeed, cursor: EventCursor, wanted: EventFilte
     return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
 
+async def still_may(programs: ProgramAuth, request: Request, actor: Actor) -> bool:
+    """Whether the token or key of a stream is still good, for the same accounts. While the store is away it counts as good: no event comes
+    from there either."""
+    try:
+        now = await programs.find(request.headers["authorization"].partition(" ")[2].strip(), request)
+    except ApiError:
+        return False
+    except StoreUnavailable:
+        return True
+    return now.operator.accounts == actor.operator.accounts
+
+
 async def stream_events(
-    feed: EventFeed, cursor: EventCursor, wanted: EventFilter, *, ping_s: float, closing: asyncio.Event
+    feed: EventFeed,
+    cursor: EventCursor,
+    wanted: EventFilter,
+    *,
+    ping_s: float,
+    closing: asyncio.Event,
+    still_may: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
-    """Yield the events after a cursor as they come, and pings, until the client leaves or the server is about to stop.
+    """Yield the events after a cursor as they come, and pings, until the client leaves, loses the right to them, or the server is about to
+    stop. The right is looked at with each ping.
 
     While the store is away the stream pauses, and says so; then it goes on where it was. A ping also carries the cursor, so that a client
     whose filter lets little through does not begin far back when it connects again."""
@@ -144,6 +162,9 @@ async def stream_events(
                     continue
             now = time.monotonic()
             if now - pinged >= ping_s:
+                with anyio.CancelScope(shield=True):
+                    if not await still_may():
+                        return
                 yield f": ping\nid: {cursor}\n\n".encode()
                 pinged = now
             with suppress(TimeoutError):

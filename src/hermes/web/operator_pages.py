@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from hermes.config import Secret
 from hermes.web.api_page import PAGE_POLICY, write_api_page
 from hermes.web.errors import ApiError, install_error_handlers
+from hermes.web.hosts import HostGuard, KnownHosts, is_proxied
 from hermes.web.limits import RateLimit, address_of, too_many_requests
 
 MetricsPage = Callable[[str], Awaitable[tuple[bytes, str]]]
@@ -67,12 +68,12 @@ def token_in(authorization: str) -> bytes | None:
 
 
 def is_loopback(request: Request) -> bool:
-    """Whether the client is on this machine. A proxy on this machine names the client that it speaks for."""
+    """Whether the client is on this machine. A proxy on this machine speaks for others."""
     try:
         address = ip_address(request.client.host if request.client else "")
     except ValueError:
         return False
-    return address.is_loopback
+    return address.is_loopback and not is_proxied(request.scope)
 
 
 def operator_routes(metrics: MetricsPage, api: ApiDescription | None, access: OperatorAccess | None) -> APIRouter:
@@ -99,7 +100,7 @@ def operator_routes(metrics: MetricsPage, api: ApiDescription | None, access: Op
     return routes
 
 
-def operator_app(metrics: MetricsPage, api: ApiDescription | None = None) -> FastAPI:
+def operator_app(metrics: MetricsPage, hosts: KnownHosts, api: ApiDescription | None = None) -> FastAPI:
     """Return the app of the operator's own port. `/health` says that the event loop answers, for the probe of a container."""
     app = FastAPI(title="Hermes", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.include_router(operator_routes(metrics, api, None))
@@ -109,4 +110,5 @@ def operator_app(metrics: MetricsPage, api: ApiDescription | None = None) -> Fas
         return {"status": "ok"}
 
     install_error_handlers(app)
+    app.add_middleware(HostGuard, hosts=hosts)
     return app

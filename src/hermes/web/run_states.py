@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ import anyio
 from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.events import STREAM_START, EventCursor, OperationsEvent, OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox, TurnOrigin
+from hermes.ports.models import ModelCalls
 from hermes.ports.outbox import Outbox, OutboxAnswer
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.router.effects import MICRO_PER_USD
@@ -72,7 +73,7 @@ class RunState:
         return {**body, **known, "usage": usage, "cost_usd": self.cost_usd, "last_event": f"run.{self.status}"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunReader:
     """Reads runs."""
 
@@ -81,6 +82,7 @@ class RunReader:
     outbox: Outbox
     events: OperationsEvents
     answer_signals: AnswerSignals
+    calls: ModelCalls
     ping_s: float
     closing: asyncio.Event
     """Set when the server is about to stop: a stream ends, and its client connects again."""
@@ -128,6 +130,15 @@ class RunReader:
         return state, events
 
     async def _state(self, tx: Transaction, run_id: UUID) -> RunState:
+        """Return a run's state with the usage of all that it caused: compaction, attempts that failed, learning."""
+        state = await self._state_without_usage(tx, run_id)
+        used = await self.calls.usage_of_turn(tx, run_id) if state.status.has_ended else None
+        if used is None:
+            return state
+        cost_usd = used.micro_usd / MICRO_PER_USD
+        return replace(state, tokens_in=used.tokens_in, tokens_out=used.tokens_out, cost_usd=cost_usd)
+
+    async def _state_without_usage(self, tx: Transaction, run_id: UUID) -> RunState:
         origin = await self.inbox.origin(tx, run_id)
         if origin is None:
             raise NotFound

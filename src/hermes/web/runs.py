@@ -6,24 +6,24 @@ import hashlib
 import hmac
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Depends, Header, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes.ports.errors import NotFound
-from hermes.ports.users import ApiKey, UserState
+from hermes.ports.users import ApiKey
 from hermes.router.intake import IdempotencyKey, Intake
 from hermes.router.stop import TurnStopper
 from hermes.turn import Envelope, Platform
 from hermes.web.answers import TurnAnswers, json_only
-from hermes.web.api_auth import ApiAuth, allowed_channel
+from hermes.web.api_auth import ApiAuth, is_room, may_see, refuse_other_channels, refuse_other_users
 from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.limits import RateLimit
-from hermes.web.messages import Credentials, Name, NewMessage, make_key_dependency, message_envelope
-from hermes.web.operations import UNBUFFERED
+from hermes.web.messages import Credentials, Name, NewMessage, accept_message, make_key_dependency, message_envelope
 from hermes.web.run_states import END_ID, RunReader, RunState
 
 MAX_TASK_CHARS = 100_000
@@ -96,7 +96,7 @@ class RunServices:
     async def find(self, run_id: str, key: ApiKey) -> UUID:
         """Return the id of a run that the key may see. Raises ApiError with 404 for any other."""
         try:
-            return await self.answers.owned_turn(run_id, key.account, Platform.REST, key.channels)
+            return await self.answers.owned_turn(run_id, key.account, Platform.REST, partial(may_see, key))
         except NotFound:
             raise ApiError(404, "not_found", "There is no such run.") from None
 
@@ -119,12 +119,14 @@ def run_routes(runs: RunServices, api_auth: ApiAuth, limit: RateLimit) -> APIRou
             raise ApiError(422, "string_too_long", f"input: with the instructions at most {MAX_TASK_CHARS} characters", param="input")
         session = session_key or body.session_id
         envelope = run_envelope(body, session, key)
-        allowed_channel(key, envelope.channel_id)
+        refuse_other_channels(key, envelope.channel_id)
+        refuse_other_users(key, body.user)
         limit.admit(str(key.id))
+        await api_auth.check_quota(key)
         sent_key = None
         if idempotency_key is not None and credentials is not None:
             sent_key = IdempotencyKey(key.id, idempotency_key, run_digest(body, session, credentials.credentials))
-        receipt = await runs.intake.accept(envelope, newcomer=UserState.ACTIVE, trains=key.trains, idempotency_key=sent_key)
+        receipt = await accept_message(runs.intake, envelope, key, sent_key)
         headers = {"Location": f"/v1/runs/{receipt.turn_id}"}
         if not receipt.is_new:
             headers["Idempotent-Replayed"] = "true"
@@ -141,7 +143,7 @@ def run_routes(runs: RunServices, api_auth: ApiAuth, limit: RateLimit) -> APIRou
         found, last_event_id = await runs.find(run_id, key), request.headers.get("last-event-id", "")
         if last_event_id == END_ID:
             return Response(status_code=204)
-        return StreamingResponse(runs.reader.frames(found, last_event_id), headers=UNBUFFERED, media_type="text/event-stream")
+        return runs.answers.streams.respond(str(key.id), runs.reader.frames(found, last_event_id))
 
     @routes.post("/v1/runs/{run_id}/stop", response_model=RunView, responses=ERRORS, summary="Stop a run")
     async def stop(run_id: str, key: Annotated[ApiKey, Depends(find_key)]) -> Response:
@@ -155,8 +157,9 @@ def run_routes(runs: RunServices, api_auth: ApiAuth, limit: RateLimit) -> APIRou
 
 
 def run_envelope(body: NewRun, session: str | None, key: ApiKey) -> Envelope:
-    message = NewMessage(text=body.text, user=body.user, channel=None, media_url=None, media_type=None)
-    return replace(message_envelope(message, key), channel_id=session or f"run:{uuid4()}")
+    message = NewMessage(text=body.text, user=body.user, channel=None, approve=None, refuse=None, media_url=None, media_type=None)
+    channel = session or f"run:{uuid4()}"
+    return replace(message_envelope(message, key), channel_id=channel, is_own=False, is_shared=is_room(key, body.user, channel))
 
 
 def run_digest(body: NewRun, session: str | None, secret: str) -> bytes:

@@ -15,13 +15,13 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from hermes.app.channels import AccountChannels
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook, Webhook, WebhookNotAuthentic
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.intake import InboundRouter
 from hermes.turn import Platform
 from hermes.web.errors import ApiError
-from hermes.web.limits import RateLimit, address_of
+from hermes.web.limits import RateLimit, address_of, too_many_requests
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ MAX_WEBHOOK_BYTES = 4_000_000
 
 
 def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, guesses: RateLimit) -> APIRouter:
-    """The routes for platforms. `guesses` limits how often an address gets 403 for a webhook that is not authentic."""
+    """The routes for platforms. `guesses` limits how often an address gets 403 for a webhook or a verify token that is not authentic."""
     routes = APIRouter(tags=["webhooks"], include_in_schema=False)
 
     def find_channel(platform: str, account: str) -> Channel:
@@ -44,9 +44,15 @@ def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, gu
     @routes.get("/webhooks/{platform}/{account}")
     async def answer_challenge(platform: str, account: Account, request: Request) -> Response:
         challenge = getattr(find_channel(platform, account), "challenge", None)
+        # A person chose the token, perhaps a short one: after too many wrong ones none is looked at.
+        address = address_of(request)
+        if wait_s := guesses.spent_s(address):
+            raise too_many_requests(wait_s)
         try:
             return PlainTextResponse(challenge(dict(request.query_params)) if challenge else "", 200 if challenge else 405)
         except WebhookNotAuthentic:
+            guesses.admit(address)
+            log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
 
     @routes.post("/webhooks/{platform}/{account}")

@@ -66,12 +66,16 @@ async def feed(store: Store) -> AsyncIterator[EventFeed]:
     await feed.aclose()
 
 
+async def always() -> bool:
+    return True
+
+
 class Stream:
     """A reader of the stream, one chunk at a time."""
 
     def __init__(self, feed: EventFeed, after: EventCursor) -> None:
         self.closing = asyncio.Event()
-        self.chunks = stream_events(feed, after, ALL_EVENTS, ping_s=60, closing=self.closing)
+        self.chunks = stream_events(feed, after, ALL_EVENTS, ping_s=60, closing=self.closing, still_may=always)
 
     async def next(self) -> str:
         """The id of the next event, or the name of a notice."""

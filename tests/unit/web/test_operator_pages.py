@@ -13,10 +13,12 @@ from pydantic import BaseModel, Field
 from hermes.config import Secret
 from hermes.web.api_page import write_api_page
 from hermes.web.errors import install_error_handlers
+from hermes.web.hosts import KnownHosts
 from hermes.web.limits import RateLimit
 from hermes.web.operator_pages import OperatorAccess, operator_app, operator_routes
 
 PATHS = ("/metrics", "/docs", "/openapi.json")
+HOSTS = KnownHosts(frozenset({"testserver"}))
 TOKEN = "only-for-tésts"  # noqa: S105
 
 
@@ -70,6 +72,11 @@ def test_in_development_they_are_open_on_this_machine_only(address: str, status:
     assert client_of(is_production=False, address=address).get("/metrics").status_code == status
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_a_proxy_on_this_machine_is_not_the_operator(header: str) -> None:
+    assert client_of(is_production=False).get("/metrics", headers={header: "127.0.0.1"}).status_code == 403
+
+
 def test_guessing_is_slowed_down_and_the_right_token_still_works() -> None:
     client = client_of(TOKEN, guesses=2)
     assert [client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code for _ in range(4)] == [401, 401, 429, 429]
@@ -77,10 +84,10 @@ def test_guessing_is_slowed_down_and_the_right_token_still_works() -> None:
 
 
 def test_a_port_of_its_own_needs_no_token_and_a_worker_has_no_api_to_describe() -> None:
-    worker = TestClient(operator_app(metrics), client=("203.0.113.7", 1))
+    worker = TestClient(operator_app(metrics, HOSTS), client=("203.0.113.7", 1))
     assert [worker.get(path).status_code for path in (*PATHS, "/health", "/")] == [200, 404, 404, 200, 404]
     assert worker.get("/metrics").text == "hermes_up 1\n"
-    web = TestClient(operator_app(metrics, FastAPI(title="x", version="1").openapi), client=("203.0.113.7", 1))
+    web = TestClient(operator_app(metrics, HOSTS, FastAPI(title="x", version="1").openapi), client=("203.0.113.7", 1))
     assert [web.get(path).status_code for path in PATHS] == [200, 200, 200]
 
 

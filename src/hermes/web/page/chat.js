@@ -65,7 +65,7 @@ function retry(entry) {
   entries = entries.filter((other) => other !== entry);
   for (const line of [entry.line, entry.reply]) line?.remove();
   // With the same id Hermes would only find the accepted message again, so that one gets a new id. One that was perhaps not accepted keeps its id.
-  add({ id: entry.turn ? newId() : entry.id, text: entry.text, state: "sending" });
+  add({ id: entry.turn ? newId() : entry.id, text: entry.text, choice: entry.choice, state: "sending" });
   field.focus();
 }
 
@@ -119,7 +119,7 @@ async function send(entry) {
   // First the visitor's cookie: without it each try of the first message would come from a new user.
   if (!isKnown) await post("/web/visitor", {});
   isKnown = true;
-  return (await post("/web/messages", { id: entry.id, text: entry.text })).json();
+  return (await post("/web/messages", { id: entry.id, text: entry.text, choice: entry.choice ?? "" })).json();
 }
 
 async function post(path, body) {
@@ -139,7 +139,8 @@ async function watchAll() {
   let entry;
   while ((entry = entries.find((one) => one.state === "waiting"))) {
     try {
-      change(entry, { state: "answered", answer: await answerOf(entry) });
+      const { text, offers } = await answerOf(entry);
+      change(entry, { state: "answered", answer: text, offers });
       calm();
     } catch (error) {
       change(entry, { state: "failed", error: error.message });
@@ -151,11 +152,11 @@ async function watchAll() {
 // Wait for the answer as long as it takes: by events, and by asking if those break off.
 async function answerOf(entry) {
   for (let lost = 0; ; lost += 1) {
-    const text = await textFromEvents(entry.turn);
-    if (text !== null) return text;
+    const answer = await answerFromEvents(entry.turn);
+    if (answer !== null) return answer;
     try {
       const response = await fetch(`/web/messages/${entry.turn}`, { signal: AbortSignal.timeout(20_000) });
-      if (response.status === 200) return (await response.json()).text;
+      if (response.status === 200) return await response.json();
       if (response.status !== 202) throw await refusal(response);
     } catch (error) {
       if (error.isFinal) throw error;
@@ -165,12 +166,12 @@ async function answerOf(entry) {
   }
 }
 
-function textFromEvents(turn) {
+function answerFromEvents(turn) {
   return new Promise((resolve) => {
     const events = new EventSource(`/web/messages/${turn}/events`);
-    const end = (text) => { events.close(); resolve(text); };
+    const end = (answer) => { events.close(); resolve(answer); };
     events.addEventListener("accepted", calm);
-    events.addEventListener("message", (event) => end(JSON.parse(event.data).text));
+    events.addEventListener("message", (event) => end(JSON.parse(event.data)));
     // Both the server's `error` and a broken connection arrive here; asking tells them apart.
     events.addEventListener("error", () => end(null));
   });
@@ -233,6 +234,7 @@ function draw(entry) {
       entry.line.after(entry.reply);
     }
     entry.reply.replaceChildren(...(entry.state === "answered" ? [unseen("Hermes said:"), bubble(entry.answer)] : [dots()]));
+    for (const offer of entry.offers ?? []) entry.reply.append(choices(entry, offer));
   } else {
     entry.reply?.remove();
     delete entry.reply;
@@ -281,6 +283,26 @@ function remark(entry, text) {
   return note;
 }
 
+// The buttons of an offer. A press sends the button's id, which no typed text can be; the server checks whose offer it is.
+function choices(entry, offer) {
+  const row = document.createElement("div");
+  row.className = "choices";
+  row.setAttribute("role", "group");
+  row.setAttribute("aria-label", offer.text);
+  for (const { id, label } of offer.buttons) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.addEventListener("click", () => {
+      entry.offers = entry.offers.filter((other) => other !== offer);
+      row.remove();
+      add({ id: newId(), text: label, choice: id, state: "sending" });
+    });
+    row.append(button);
+  }
+  return row;
+}
+
 function say(text) {
   if (status.textContent !== text) status.textContent = text;
 }
@@ -308,7 +330,9 @@ function toTheEnd() {
 
 function keep() {
   try {
-    const plain = entries.map(({ id, text, state, turn, answer, error, news }) => ({ id, text, state, turn, answer, error, news }));
+    const plain = entries.map(
+      ({ id, text, choice, state, turn, answer, offers, error, news }) => ({ id, text, choice, state, turn, answer, offers, error, news }),
+    );
     sessionStorage.setItem(KEPT, JSON.stringify(plain.slice(-200)));
   } catch {
     // The storage is full or forbidden: a reload then starts empty.

@@ -70,7 +70,7 @@ function showAll(data, notice) {
   concluded.lastElementChild.replaceChildren(...lines.map((dream) => lineOf(dream.text)));
   before.hidden = !old.length;
   concluded.hidden = !lines.length;
-  kept.textContent = `Also kept: ${counts(data.kept)}. You have ${data.credits.available} credits.`;
+  kept.textContent = `Also kept: ${counts(data.kept)}. You have ${data.credits.available} credits.${opened(data.opened_by_operators)}`;
   offers.hidden = false;
   sure.hidden = true;
   document.getElementById("forget-all").hidden = !data.facts.length && !data.dreams.length;
@@ -172,6 +172,10 @@ function counts({ facts, conversations, ...kept }) {
   // The facts are listed above. The other kinds are the messages, and the tables of packs: price_watchers.
   const parts = Object.entries(kept).filter(([, number]) => number);
   return parts.map(([kind, number]) => `${number} ${nameOf(kind, number)}`).join(", ") || "nothing";
+}
+
+function opened(times) {
+  return times ? ` The operators of this service opened what you wrote ${times === 1 ? "once" : `${times} times`}.` : "";
 }
 
 function nameOf(kind, number) {

@@ -45,6 +45,8 @@ class Load:
     clients: int
     model: str = "bench"
     key: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers, for a server that is told by them where the model is."""
     warm_s: float = 1.0
     seconds: float = 4.0
     chats: int = 0
@@ -136,6 +138,7 @@ def request(load: Load, body: bytes, key: str) -> bytes:
         f"POST {load.path} HTTP/1.1",
         f"Host: 127.0.0.1:{load.port}",
         *([f"Authorization: Bearer {key}"] if key else []),
+        *(f"{name}: {value}" for name, value in load.headers),
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
     ]
@@ -280,7 +283,7 @@ def cpu_s() -> float:
 
 def main() -> None:
     for line in sys.stdin:
-        load = Load(**{name: tuple(map(tuple, value)) if name == "mix" else value for name, value in json.loads(line).items()})
+        load = Load(**{name: tuple(map(tuple, value)) if isinstance(value, list) else value for name, value in json.loads(line).items()})
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             print(json.dumps(runner.run(run(load))), flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -58,4 +59,45 @@ LANGCHAIN = Peer("langchain", "langchain_fallbacks", "LangChain with_fallbacks",
 PYDANTIC_AI = Peer(
     "pydantic-ai", "pydantic_ai_fallback", "pydantic-ai FallbackModel", "pydantic-ai-slim", ("pydantic-ai-slim[openai]==2.66.0", "uvloop")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class NodePeer:
+    """A server for Node, out of npm."""
+
+    name: str
+    package: str
+    wanted: str
+    script: str
+    """What Node runs, below the package."""
+
+    @property
+    def home(self) -> Path:
+        return ROOT / ".benchmarks" / self.name
+
+    @property
+    def _package(self) -> Path:
+        return self.home / "node_modules" / self.package
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return "node", str(self._package / self.script)
+
+    def install(self) -> None:
+        """Install the wanted version, unless it is there."""
+        if (self._package / "package.json").exists() and self.version() == self.wanted:
+            return
+        told_what = f"{self.package}@{self.wanted}"
+        print(f"installing {told_what} into {self.home.relative_to(ROOT)}…", file=sys.stderr, flush=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+        command = ["npm", "install", "--prefix", str(self.home), "--ignore-scripts", "--no-audit", "--no-fund", told_what]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own command
+        if told.returncode:
+            raise SystemExit(f"{told.stdout}{told.stderr}\ncould not install {self.name}; what npm said is above")
+
+    def version(self) -> str:
+        return str(json.loads((self._package / "package.json").read_text(encoding="utf-8"))["version"])
+
+
+PORTKEY = NodePeer("portkey", "@portkey-ai/gateway", "1.15.2", "build/start-server.js")
 PEERS = (LITELLM, LANGCHAIN, PYDANTIC_AI)

@@ -25,6 +25,9 @@ TRIES = 3
 BUSY_LOADER = 0.85
 
 AT_ONCE = (1, 16, 64)
+CROWD = 256
+"""Clients at once of the last load, in which no call may fail."""
+CROWDED = (Work.FRESH, "bench")
 KINDS = (
     (Work.FRESH, "bench", "no delay, each request a fresh chat"),
     (Work.GROWING, "bench", "no delay, chats that grow over 20 turns"),
@@ -68,7 +71,7 @@ def measure(targets: Sequence[Target], loader: subprocess.Popen[str], pace: Pace
     cells: dict[Key, list[Cell]] = defaultdict(list)
     for number in range(pace.rounds):
         for work, model, _ in KINDS:
-            for at_once in AT_ONCE:
+            for at_once in (*AT_ONCE, CROWD) if (work, model) == CROWDED else AT_ONCE:
                 for target in targets:
                     cell = undisturbed(target, loader, load_for(target, pace, work=work, model=model, at_once=at_once))
                     cells[target.name, work, model, at_once].append(cell)
@@ -85,6 +88,7 @@ def load_for(target: Target, pace: Pace, *, work: str, model: str, at_once: int)
         clients=at_once,
         model=model,
         key=target.keys.get(model, ""),
+        headers=target.headers.get(model, ()),
         warm_s=pace.warm_s,
         # With 200 ms for each request, one client needs longer for as many of them.
         seconds=pace.seconds * 2 if model == "slow" else pace.seconds,
@@ -135,7 +139,8 @@ def median(cells: Sequence[Cell], field: str) -> float:
 
 def print_served(targets: Sequence[Target], cells: dict[Key, list[Cell]]) -> None:
     for work, model, title in KINDS:
-        rows = [row(target, cells, work, model, at_once) for at_once in AT_ONCE for target in targets]
+        loads = (*AT_ONCE, CROWD) if (work, model) == CROWDED else AT_ONCE
+        rows = [row(target, cells, work, model, at_once) for at_once in loads for target in targets]
         head = [
             "at once",
             "target",
@@ -190,15 +195,24 @@ def less(value: float | None, base: float | None) -> float | None:
     return None if value is None or base is None else value - base
 
 
-def ratios(cells: dict[Key, list[Cell]], ours: str, theirs: str) -> dict[str, float]:
-    """Against LiteLLM: our added p50 as a share of theirs, and how many times their throughput, for one process each."""
-    told: dict[str, float] = {}
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One load on two targets: our share of their p50, and how many times their throughput we have."""
+
+    work: str
+    model: str
+    at_once: int
+    title: str
+    p50: float
+    rps: float
+
+
+def ratios(cells: dict[Key, list[Cell]], ours: str, theirs: str) -> list[Ratio]:
+    """Every load, for one process each."""
+    found = []
     for work, model, title in KINDS:
-        pair = [{at_once: cells[name, work, model, at_once] for at_once in AT_ONCE} for name in (ours, theirs)]
-        base = {at_once: cells["direct", work, model, at_once] for at_once in AT_ONCE}
         for at_once in AT_ONCE:
-            mine, other = (added(each[at_once], base[at_once]) for each in pair)
-            told[f"added p50, {title}, {at_once} at once: ours / theirs"] = mine / other
-        best, other_best = (max(median(each[at_once], "rps") for at_once in AT_ONCE) for each in pair)
-        told[f"most requests/s, {title}: ours / theirs"] = best / other_best
-    return told
+            mine, other = (cells[name, work, model, at_once] for name in (ours, theirs))
+            p50, rps = (median(mine, field) / median(other, field) for field in ("p50_ms", "rps"))
+            found.append(Ratio(work, model, at_once, title, p50, rps))
+    return found

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from gateway.asking import MAX_TOKENS, messages
 from gateway.machine import first_line, module, running
-from gateway.peers import LITELLM
+from gateway.peers import LITELLM, PORTKEY
 from gateway.upstream_paths import address
 from hermes.stores import embedded
 
@@ -42,6 +42,8 @@ class Target:
     """Where a model is asked, where that is not the usual path."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """A key for each model."""
+    headers: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Further headers for each model."""
     pids: tuple[int, ...] = ()
     stores: Callable[[], tuple[int, ...]] = tuple
     """The processes of its stores."""
@@ -121,7 +123,9 @@ day_tokens = 1_000_000_000
 
 
 def hermes_key(tier: str, environ: Mapping[str, str]) -> str:
-    command = [sys.executable, "-m", "hermes", "keys", "create", f"bench-{tier}", "--tier", tier, "--json"]
+    # A new key has a limit of some dollars a day. 1000 is not reached, and Hermes counts all the same.
+    limit = ["--usd-per-day", "1000"]
+    command = [sys.executable, "-m", "hermes", "keys", "create", f"bench-{tier}", "--tier", tier, "--json", *limit]
     told = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)  # noqa: S603  # our own command
     if told.returncode:
         raise TargetUnavailable(f"Hermes: no key: {told.stderr.strip()[-300:]}")
@@ -155,6 +159,24 @@ def litellm(upstream: int, folder: Path) -> Iterator[Target]:
         yield target
 
 
+# --- Portkey
+
+
+@contextmanager
+def portkey(upstream: int, folder: Path) -> Iterator[Target]:
+    """Portkey's gateway, one process of Node. It keeps nothing: each request says in its headers where the model is."""
+    port, log = free_port(), folder / "portkey.log"
+    headers = {
+        model: (("x-portkey-provider", "openai"), ("x-portkey-custom-host", address(upstream, behaviour)))
+        for model, behaviour in MODELS.items()
+    }
+    with running([*PORTKEY.command, f"--port={port}", "--headless"], environ=os.environ, log=log, pipes=False) as process:
+        keys = dict.fromkeys(MODELS, "none")
+        target = Target(name=f"Portkey {PORTKEY.version()}", port=port, keys=keys, headers=headers, pids=(process.pid,))
+        until_answered(target, process, log)
+        yield target
+
+
 # --- coming up
 
 
@@ -183,6 +205,7 @@ def asked(target: Target) -> tuple[int, str]:
     try:
         body = json.dumps({"model": "bench", "max_tokens": MAX_TOKENS, "messages": messages(0)})
         headers = {"content-type": "application/json", "authorization": f"Bearer {target.keys.get('bench', '')}"}
+        headers |= dict(target.headers.get("bench", ()))
         connection.request("POST", target.path_to("bench"), body, headers)
         response = connection.getresponse()
         return response.status, response.read().decode(errors="replace")

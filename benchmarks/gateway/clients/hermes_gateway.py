@@ -34,8 +34,9 @@ from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.counters import ScriptBatch

@@ -10,6 +10,7 @@ ollama                           Ollama
 local  local_weights  local_engine   a small real model, in a process of its own
 processes/                       the programs `claude` and `codex`, one run for each call
 scripted/                        no model at all: answers from a script
+embeddings                       the embedding model of the memory, for clients that want vectors
 image_fetch                      a picture from an address that a user sent, only if it is public
 """
 

@@ -31,6 +31,7 @@ from hermes.backends.vendor_answers import (
     usage_fields,
 )
 from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.gateway.answer_parts import REASONING_SEPARATOR
 from hermes.gateway.catalogue import UNLISTED_CLAUDE
 from hermes.http_client import HttpClient
 from hermes.ports.backends import (
@@ -132,7 +133,6 @@ ERROR_STATUS = {
     "overloaded_error": 529,
 }
 """The status of an error that comes as an event, after a 200."""
-REASONING_SEPARATOR = "\n\n"
 _JSON = "partial_json"
 """The key under which a block keeps the pieces of its input while they come."""
 
@@ -167,7 +167,7 @@ def assemble(
                 )
             case "thinking" | "redacted_thinking":
                 thoughts.append(text_or_empty(block.get("thinking"), "thinking"))
-                if block.get("signature") or block.get("data"):  # the vendor takes back no thinking without its signature
+                if is_signed(block):
                     signed.append(block)
                     places.append([len(text), len(calls)])
             case _:
@@ -189,6 +189,11 @@ def assemble(
         model=text_or_empty(fields.get("model"), "model") or None,
         extra=extra | ({"blocks": unknown} if unknown else {}),
     )
+
+
+def is_signed(block: Block) -> bool:
+    """Whether a block is thinking that the vendor takes back: it takes none without its signature."""
+    return block.get("type") in ("thinking", "redacted_thinking") and bool(block.get("signature") or block.get("data"))
 
 
 def arguments_of(block: Block) -> str:
@@ -260,6 +265,10 @@ class AnthropicReader:
                 yield from self._open(self._block_index(data), dict(require_object(data.get("content_block"), "content_block")))
             case "content_block_delta":
                 yield from self._grow(self._block_index(data), require_object(data.get("delta"), "delta"))
+            case "content_block_stop":
+                block = self._blocks.get(self._block_index(data), {})
+                if is_signed(block):
+                    yield ReasoningDelta("", dict(block))
             case "message_delta":
                 self._fields |= {key: value for key, value in require_object(data.get("delta"), "delta").items() if value is not None}
                 self._count(data.get("usage"))

@@ -28,9 +28,11 @@ from hermes.backends.vendor_answers import (
     parse_object,
 )
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
+from hermes.graph.call import LogprobMode
 from hermes.http_client import HttpClient, HttpReply, TransportError
 from hermes.ports.backends import (
     LOGPROBS,
+    UNREACHABLE,
     BackendError,
     BackendFinding,
     BadRequest,
@@ -56,6 +58,8 @@ class EncodedRequest:
     ask: ModelRequest
     model: str
     body: bytes
+    sampling: Mapping[str, Any]
+    """The sampling parameters that are in the body, under the names of the request."""
 
     @property
     def digest(self) -> str:
@@ -148,7 +152,7 @@ class HttpBackend(ABC):
                     findings += self._finding(reply, await reply.read())
             except TransportError as lost:
                 findings.append(
-                    BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?")
+                    BackendFinding(UNREACHABLE, FindingLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?")
                 )
             except MalformedAnswer as malformed:
                 findings.append(
@@ -201,6 +205,8 @@ class HttpBackend(ABC):
 
     # --- the same for all vendors
 
+    _logprob_mode: LogprobMode | None = None
+    """Which logprobs the server returns; None where that depends on how it was started."""
     _sends_reasoning = False
     """Whether requests carry the reasoning of earlier messages."""
 
@@ -208,13 +214,14 @@ class HttpBackend(ABC):
         try:
             if ask.needs_tools and not self.supports_tools(model):
                 raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
-            body = json.dumps(self._encode(ask, model, stream=stream), separators=(",", ":"), allow_nan=False)
+            fields = self._encode(ask, model, stream=stream)
+            body = json.dumps(fields, separators=(",", ":"), allow_nan=False)
         except CannotEncode as unfit:
             raise Unsupported(str(unfit), backend=self.name, model=model) from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
-        return EncodedRequest(ask, model, body.encode("ascii"))
+        return EncodedRequest(ask, model, body.encode("ascii"), sent_sampling(ask, fields))
 
     def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply) -> Completion:
         tokens, note = consistent_tokens(parts.tokens, parts.counts)
@@ -225,11 +232,15 @@ class HttpBackend(ABC):
             finish_reason=parts.finish_reason,
             usage=billed_usage(parts.counts, request.ask, parts.message),
             model=parts.model or request.model,
+            derived=() if parts.model else ("model",),
+            policy_version=parts.policy_version,
+            sampling=request.sampling,
             request_digest=request.digest,
             is_reasoning_sent=self._sends_reasoning,
             prompt_token_ids=tokens.prompt,
             token_ids=tokens.completion,
             logprobs=tokens.logprobs,
+            logprob_mode=self._logprob_mode if tokens.logprobs is not None else None,
             extra={**extra, **note, **({"request_id": request_id} if request_id else {})},
         )
 
@@ -283,6 +294,16 @@ class HttpBackend(ABC):
                 "no_model_list", FindingLevel.WARN, f"{self.name} does not say which models it has: {error}", "Is its address right?"
             )
         ]
+
+
+OTHER_NAMES = {"stop": "stop_sequences"}
+"""Names that some vendors have for a sampling parameter."""
+
+
+def sent_sampling(ask: ModelRequest, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling parameters of a request that are in its body; some vendors have them under `options`."""
+    sent = {*body, *(body.get("options") or ())}
+    return {name: value for name, value in ask.sampling.items() if name in sent or OTHER_NAMES.get(name) in sent}
 
 
 async def next_piece(read_piece: Callable[[], Awaitable[bytes]], reader: StreamReader) -> bytes:

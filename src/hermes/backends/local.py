@@ -142,7 +142,7 @@ class LocalBackend:
     async def _with_prompt_ids(self, completion: Completion, ask: ModelRequest, model: str, engine: LlamaEngine) -> Completion:
         """The same answer with the ids of its prompt, if it has ids of its own: the template's text, split by the same tokenizer.
 
-        Left out if their number differs from the engine's count."""
+        llama.cpp does not return them with the answer, so they are marked as derived. Left out if their number differs from its count."""
         if completion.token_ids is None:
             return completion
         try:
@@ -153,7 +153,9 @@ class LocalBackend:
         except (TransportError, MalformedAnswer, TimeoutError):
             return completion
         ids = tokenized.get("tokens")
-        return replace(completion, prompt_token_ids=ids) if isinstance(ids, list) and len(ids) == completion.usage.tokens_in else completion
+        if not isinstance(ids, list) or len(ids) != completion.usage.tokens_in:
+            return completion
+        return replace(completion, prompt_token_ids=ids, derived=[*completion.derived, "prompt_token_ids"])
 
     async def _post(self, engine: LlamaEngine, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"content-type": "application/json", "authorization": f"Bearer {engine.key}"}

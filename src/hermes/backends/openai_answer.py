@@ -1,12 +1,13 @@
 """Read a chat completion, whole or as a stream of chunks, into AnswerParts. Pure, and tolerant: every server leaves out something else.
 
 Each server puts token ids in its own place: vLLM `prompt_token_ids` beside the choices and `token_ids` in them, SGLang `prompt_token_ids`
-and `response_token_ids` in the choice, llama.cpp an `id` in each entry of the logprobs."""
+and `response_token_ids` in the choice, llama.cpp an `id` in each entry of the logprobs. SGLang names the weights in
+`metadata.weight_version`, but not in a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.backends.tool_calls import arguments_text, make_tool_call
@@ -29,6 +30,8 @@ from hermes.ports.backends import LOGPROBS, Delta, ReasoningDelta, TextDelta, To
 
 FINISH_REASON_ALIASES = {"function_call": "tool_calls", "max_tokens": "length", "eos": "stop", "eos_token": "stop"}
 """Other names that some servers use for these reasons."""
+UNNAMED_WEIGHTS = "default"
+"""What SGLang calls weights that no trainer has named."""
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
@@ -91,11 +94,14 @@ class AnswerDraft:
     calls: list[ToolCallDraft] = field(default_factory=list)
     by_index: dict[int, ToolCallDraft] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
+    policy_version: str | None = None
     prompt_ids: list[Any] | None = None
     ids: list[Any] | None = None
     logprobs: list[Any] | None = None
     logprob_ids: list[Any] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
+    shown: int = 0
+    """How many of the entries a delta had."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     def add_fields(self, body: Mapping[str, Any]) -> None:
@@ -106,11 +112,25 @@ class AnswerDraft:
         self.usage |= usage_fields(body.get("usage"))
         self.extra |= {key: body[key] for key in ("id", "service_tier", "system_fingerprint", "provider") if body.get(key)}
         self._add_prompt_ids(body)
+        metadata = body.get("metadata")
+        version = metadata.get("weight_version") if isinstance(metadata, Mapping) else None
+        if isinstance(version, str) and version != UNNAMED_WEIGHTS:
+            self.policy_version = version
 
     def add_piece(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
         """Take a piece of the message, and the fields of its choice."""
         if choice.get("error"):
             raise ErrorInAnswer(error_status(choice), choice)
+        self._add_prompt_ids(choice)
+        self._add_tokens(choice)
+        deltas = list(self._add_message(choice, piece))
+        yield from deltas[:-1]
+        if deltas:
+            # Tokens without a delta of their own (half a character) belong to the next one.
+            yield replace(deltas[-1], logprobs=tuple(self.entries[self.shown :]))
+            self.shown = len(self.entries)
+
+    def _add_message(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
         reasoning = text_or_empty(piece.get("reasoning"), "reasoning") or text_or_empty(piece.get("reasoning_content"), "reasoning_content")
         if reasoning:
             self.reasoning += reasoning
@@ -122,8 +142,6 @@ class AnswerDraft:
         for part in object_list(piece.get("tool_calls"), "tool_calls"):
             yield self._add_call(part)
         self.finish = text_or_empty(choice.get("finish_reason"), "finish_reason") or self.finish
-        self._add_prompt_ids(choice)
-        self._add_tokens(choice)
 
     def parts(self) -> AnswerParts:
         calls = [
@@ -152,6 +170,7 @@ class AnswerDraft:
                 cache_write=written or 0,
             ),
             model=self.model or None,
+            policy_version=self.policy_version,
             tokens=ReturnedTokens(prompt=self.prompt_ids, completion=self.ids or self.logprob_ids or None, logprobs=self._scores()),
             extra=self.extra
             | ({"cost_usd": cost} if isinstance(cost, int | float) else {})

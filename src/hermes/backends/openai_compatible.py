@@ -16,6 +16,15 @@ from hermes.backends.openai_answer import OpenAIReader, decode, read_error_detai
 from hermes.backends.tool_calls import pair_tool_results
 from hermes.backends.vendor_answers import AnswerParts, object_list
 from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.gateway.request_fields import (
+    COMMON_FIELDS,
+    LLAMA_CPP_FIELDS,
+    OPENAI_FIELDS,
+    PLAIN_FIELDS,
+    SGLANG_FIELDS,
+    VLLM_FIELDS,
+)
+from hermes.graph.call import LogprobMode
 from hermes.http_client import HttpClient
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest
 
@@ -31,32 +40,44 @@ class Dialect:
     reasoning_field: str | None = None
     """The field in which an assistant's reasoning is sent back; None where the server does not take it."""
     is_strict: bool = False
-    """The server refuses parameters that it does not know, so only those of OpenAI are sent."""
+    """OpenAI's own server: it has the role developer."""
+    fields: frozenset[str] = OPENAI_FIELDS | COMMON_FIELDS
+    """The parameters of a client's request that are sent on."""
     lists_model_names: bool = True
     """Whether the server's list of models has the names that requests use."""
     keeps_connections: bool = True
     """Whether a connection can be used again. Some servers say so, but close it after a stream; then the next request is lost."""
+    logprob_mode: LogprobMode | None = None
+    """Which logprobs the server returns; None where that depends on how it was started."""
     token_request: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """The parameters with which the server returns token ids and logprobs."""
 
 
-OPENAI = Dialect("openai", max_tokens_field="max_completion_tokens", is_strict=True)
+OPENAI = Dialect("openai", max_tokens_field="max_completion_tokens", is_strict=True, fields=OPENAI_FIELDS)
 """Returns no token ids; logprobs alone train nothing, and some of its models refuse requests for them."""
-VLLM = Dialect("vllm", reasoning_field="reasoning", token_request=MappingProxyType({"logprobs": True, "return_token_ids": True}))
+VLLM = Dialect(
+    "vllm",
+    reasoning_field="reasoning",
+    token_request=MappingProxyType({"logprobs": True, "return_token_ids": True}),
+    fields=OPENAI_FIELDS | COMMON_FIELDS | VLLM_FIELDS,
+)
 SGLANG = Dialect(
     "sglang",
     reasoning_field="reasoning_content",
     token_request=MappingProxyType({"logprobs": True, "return_token_ids": True, "return_prompt_token_ids": True}),
+    fields=OPENAI_FIELDS | COMMON_FIELDS | SGLANG_FIELDS,
 )
 LLAMA_CPP = Dialect(
     "llama.cpp",
     reasoning_field="reasoning_content",
     keeps_connections=False,
     lists_model_names=False,  # the server has the one model that it was started with, whatever name a request uses
+    logprob_mode="raw",  # those after sampling have another name in its answers, `prob`
     token_request=MappingProxyType({"logprobs": True}),  # the ids are in the entries of its logprobs
+    fields=OPENAI_FIELDS | COMMON_FIELDS | LLAMA_CPP_FIELDS,
 )
-PLAIN = Dialect("plain")
-"""Any other server: only the parameters that all servers take."""
+PLAIN = Dialect("plain", fields=OPENAI_FIELDS | COMMON_FIELDS | PLAIN_FIELDS)
+"""Any other server: the parameters that most servers take."""
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in (OPENAI, VLLM, SGLANG, LLAMA_CPP, PLAIN)})
 
@@ -91,6 +112,7 @@ class OpenAICompatibleBackend(HttpBackend):
         )
         self._dialect = dialect
         self._sends_reasoning = dialect.reasoning_field is not None
+        self._logprob_mode = dialect.logprob_mode
 
     @property
     def _url(self) -> str:
@@ -143,16 +165,6 @@ SAMPLING_PARAMETERS = (
     "logit_bias",
 )
 """Not sent to a model that takes no sampling parameters."""
-OTHER_PARAMETERS = (
-    *("seed", "stop", "reasoning_effort", "parallel_tool_calls", "verbosity", "service_tier", "prompt_cache_key"),
-    *("logprobs", "top_logprobs"),
-)
-"""Parameters that OpenAI takes beside the sampling parameters."""
-NOT_OPENAI = frozenset({"top_k", "min_p", "repetition_penalty"})
-REQUEST_FIELDS = frozenset(
-    {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "thinking"}
-)
-"""Fields that the encoder sets itself, and `n`, which would ask for several answers: never taken from the sampling parameters."""
 
 
 def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, dialect: Dialect = OPENAI) -> dict[str, Any]:
@@ -204,7 +216,5 @@ def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
 
 def encode_sampling(ask: ModelRequest, capabilities: Capabilities, dialect: Dialect) -> dict[str, Any]:
     """The sampling parameters that the server and the model take."""
-    given = {key: value for key, value in ask.sampling.items() if value is not None and key not in REQUEST_FIELDS}
-    if dialect.is_strict:
-        given = {key: value for key, value in given.items() if key in (*SAMPLING_PARAMETERS, *OTHER_PARAMETERS) and key not in NOT_OPENAI}
+    given = {key: value for key, value in ask.sampling.items() if value is not None and key in dialect.fields}
     return given if capabilities.sampling else {key: value for key, value in given.items() if key not in SAMPLING_PARAMETERS}

@@ -11,7 +11,7 @@ from math import isnan
 from typing import Any, NamedTuple, Protocol
 
 from hermes.gateway.prices import answer_tokens, prompt_tokens
-from hermes.ports.backends import ChatMessage, Delta, ModelRequest, Usage
+from hermes.ports.backends import TOKEN_MISMATCH, ChatMessage, Delta, ModelRequest, Usage
 
 # --- the vendor's JSON: every value has the expected type, or MalformedAnswer says where it has not
 
@@ -184,6 +184,7 @@ class AnswerParts:
     counts: TokenCounts = TokenCounts()
     model: str | None = None
     tokens: ReturnedTokens = ReturnedTokens()
+    policy_version: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -230,7 +231,7 @@ def consistent_tokens(tokens: ReturnedTokens, counts: TokenCounts) -> tuple[Retu
     )
     if agree:
         return tokens, {}
-    return ReturnedTokens(), {"token_mismatch": {**lengths, "tokens_in": counts.tokens_in, "tokens_out": counts.tokens_out}}
+    return ReturnedTokens(), {TOKEN_MISMATCH: {**lengths, "tokens_in": counts.tokens_in, "tokens_out": counts.tokens_out}}
 
 
 def _is_token_id(token: Any) -> bool:

@@ -5,7 +5,7 @@ stand-ins that need no API key, `smollm2` and `scripted`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -13,9 +13,11 @@ from functools import cached_property
 from hermes.gateway.prices import Prices
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotFound
-from hermes.ports.models import UnknownPrice
+from hermes.ports.models import ModelAddress, UnknownPrice
 
 DAYS_PER_MONTH = 30
+REPLAY_TIER = "replay"
+"""The tier of replays, which operators pay: any model, and no limit but the day's money for replays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class ModelSpec:
     capabilities: Capabilities = field(default_factory=Capabilities)
     stands_for: str | None = None
     """The id of the model in whose place it answers; clients may ask for it by that id too."""
+
+    @property
+    def address(self) -> ModelAddress:
+        return ModelAddress(self.backend, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class ModelCatalogue:
 
     tiers: Mapping[str, Tier]
     models: Mapping[str, ModelSpec]
+    embedding_models: Mapping[str, ModelSpec] = field(default_factory=dict)
+    """Models that give vectors. No chain and no agent uses them."""
 
     def __post_init__(self) -> None:
         """Refuse a chain with an unknown model at the start: otherwise it would fail at the first message."""
@@ -64,6 +72,17 @@ class ModelCatalogue:
     def limits(self) -> Mapping[str, int]:
         """The longest answer that is paid for, by the vendor's name of the model."""
         return {model.id: model.max_tokens for model in self.models.values()}
+
+    @cached_property
+    def addresses(self) -> Sequence[ModelAddress]:
+        """The models that the tiers use, in the order of their chains, each once."""
+        models = (self.models[name] for tier in self.tiers.values() for name in tier.chain)
+        return list(dict.fromkeys(model.address for model in models))
+
+    @cached_property
+    def every_model(self) -> Mapping[str, ModelSpec]:
+        """The models by their names, whether they give text or vectors."""
+        return {**self.embedding_models, **self.models}
 
     def tier(self, name: str) -> Tier:
         """Return a tier. Raises NotFound."""
@@ -81,7 +100,7 @@ class ModelCatalogue:
         for name, tier in self.tiers.items():
             for model in tier.chain:
                 try:
-                    prices.rate(self.models[model].id, day, 0)
+                    prices.rate(self.models[model].address, day, 0)
                 except UnknownPrice:
                     vendor_id = self.models[model].id
                     raise UnknownPrice(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,15 +20,31 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from hermes.gateway.chat_request import ChatRequest, clean_message, message_key
+from hermes.gateway.chat_request import ChatRequest, clean_message, echo_key, message_key
+from hermes.gateway.quoted_answers import (
+    JOINED_BY,
+    MIN_ANSWERS,
+    Evidence,
+    answer_traces,
+    find_evidence,
+    hint_evidence,
+    request_traces,
+    strongest,
+    system_digest,
+    text_of,
+    words_of,
+)
 from hermes.graph import CallRecord, MessageGraph, Overlay, Turn, edit
 from hermes.graph.context import KeepReasoning
-from hermes.graph.message import canonical
-from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Usage
-from hermes.ports.errors import PortError
+from hermes.graph.message import METADATA, canonical, canonical_message
+from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, RecordedTokens
+from hermes.ports.errors import NotFound, PortError
 from hermes.ports.models import ModelCall, ModelCalls
 from hermes.ports.runtime import Transaction, Transactions
-from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry, Graphs
+from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry, Graphs
+
+MIN_ECHO_WORDS = 4
+"""An answer with fewer words is recognised only together with the message before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +76,9 @@ class ChatRecorder:
         self._fingerprinter = ChatFingerprinter(request.messages)
         self._limits = limits
         self._session_id: UUID | None = None
+        self._evidence: tuple[UUID, Evidence] | None = None
+        self._request_traces: ChatTraces | None = None
+        self._traced: Sequence[UUID] | None = None
         self._context: ShownContext | None = None
         self._turn: Turn | None = None
 
@@ -92,9 +111,11 @@ class ChatRecorder:
         found = await chats.look(self._user_id, fingerprints) if fingerprints else None
         if found is not None and not self._can_append(found):
             return None
+        if found is None and self._hint:
+            return None  # a chat has to be looked for by more than that
         message = clean_message(completion.message)
-        entries = self._entries(found, message, call, completion)
-        return await chats.add(self._user_id, found, entries, self._fingerprint(found, message), call)
+        entries, fingerprint = self._entries(found, message, call, completion), self._fingerprint(found, message)
+        return await chats.add(self._user_id, found, entries, fingerprint, call, unless=NO_TRACES if found is not None else self._traces())
 
     async def _drop_empty(self, session_id: UUID) -> None:
         # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
@@ -128,8 +149,51 @@ class ChatRecorder:
         elif self._name is not None:
             found = await chats.find_or_begin(tx, self._account, self._user_id, self._name, fingerprints)
         else:
-            found = await chats.find(tx, self._user_id, fingerprints)
-        return found if found is not None else await chats.begin(tx, self._account, self._user_id)
+            found = await chats.find(tx, self._user_id, fingerprints) or await self._find_hinted(tx) or await self._join(tx)
+        return found if found is not None else await chats.begin(tx, self._account, self._user_id, self._hint)
+
+    @property
+    def _hint(self) -> bytes:
+        """The client's own name of the chat, with the system prompt, because its subagents may use the same name; empty without one."""
+        key = self._request.cache_key
+        return f"{key}/".encode() + system_digest(self._request.messages) if key else b""
+
+    async def _find_hinted(self, tx: Transaction) -> ChatMatch | None:
+        if not self._hint:
+            return None
+        found = await self._stores.chats.find_by_hint(tx, self._account, self._user_id, self._hint, self._fingerprinter.fingerprints)
+        if found is not None:
+            self._evidence = found.session_id, hint_evidence(self._request.messages, "prompt_cache_key")
+        return found
+
+    def _traces(self) -> ChatTraces:
+        """What the request may show of a chat that it rewrites or summarises. Without a message of ours and a long text it has no trace."""
+        if self._request_traces is None:
+            shown, messages = self._fingerprinter, self._request.messages
+            self._request_traces = request_traces([mark.context for mark in shown.fingerprints], system_digest(messages), messages)
+        return self._request_traces
+
+    async def _trace(self) -> Sequence[UUID]:
+        """The chats that the request may rewrite or summarise."""
+        if self._traced is None:
+            traces = self._traces()
+            self._traced = await self._stores.chats.trace(self._user_id, traces) if traces.contexts or traces.spans else ()
+        return self._traced
+
+    async def _join(self, tx: Transaction) -> ChatMatch | None:
+        """The chat that the request rewrites or summarises, locked, if exactly one of those that left a trace is proved to be it."""
+        if self._evidence is None:
+            found = [(chat, evidence) for chat in await self._trace() if (evidence := await self._prove(tx, chat)) is not None]
+            self._evidence = strongest(found)
+            if self._evidence is None:
+                return None
+        return await self._stores.chats.get(tx, self._user_id, self._evidence[0])
+
+    async def _prove(self, tx: Transaction, chat: UUID) -> Evidence | None:
+        try:
+            return find_evidence(await self._stores.graphs.load(tx, chat), self._request.messages)
+        except NotFound:
+            return None
 
     def _can_append(self, found: ChatMatch) -> bool:
         """Whether the list is what the client sent, up to its new messages, and was sent with all of its reasoning or with none."""
@@ -154,7 +218,7 @@ class ChatRecorder:
         graph = await self._stores.graphs.load(tx, found.session_id)
         if self._context is None:
             self._context = recorded_context(graph, self._request.messages)
-            edit_to_match(graph, self._context.messages)
+            edit_to_match(graph, self._context.messages, self._evidence[1] if self._evidence is not None else None)
             self._turn = graph.prepare(self._request.tools or None)
         assert self._turn is not None  # noqa: S101  # set together with the context
         keep = self._context.keep if completion.is_reasoning_sent else "none"
@@ -197,11 +261,15 @@ def recorded_message(message: ChatMessage, key: bytes, here: ChatMessage | None,
     return ours.get(key, message)
 
 
-def edit_to_match(graph: MessageGraph, target: Sequence[ChatMessage]) -> None:
-    """Change the list to these messages, in one edit."""
-    change = change_between(list(graph), target, canonical)
+def edit_to_match(graph: MessageGraph, target: Sequence[ChatMessage], evidence: Evidence | None = None) -> None:
+    """Change the list to these messages, in one edit. With evidence its kind is the evidence's, and the message that shows it says so."""
+    if evidence is not None:
+        noted = {**target[evidence.at], METADATA: {JOINED_BY: {"edge": evidence.kind, **evidence.facts}}}
+        target = [*target[: evidence.at], noted, *target[evidence.at + 1 :]]
+    change = change_between(list(graph), target, canonical_message)
     if change.kind in (ChatChangeKind.EDIT, ChatChangeKind.COMPACTION):
-        graph.replace(slice(change.start, change.stop), change.messages, kind=change.kind)
+        kind = change.kind if evidence is None else evidence.kind
+        graph.replace(slice(change.start, change.stop), change.messages, kind=kind)
     graph.extend(change.tail, sampled=False)
 
 
@@ -218,6 +286,8 @@ def record_of(request: ChatRequest, call: ModelCall, completion: Completion, lim
         "first_token_ms": call.first_token_ms,
         "micro_usd": call.micro_usd,
         "metadata": request.metadata,
+        "response": kept_of(request, completion),
+        "thinking_sent": sorted(request.thinking),
         **{name: value for name, value in completion.extra.items() if name != LOGPROBS},
     }
     token_limits = [limit for limit in (request.max_tokens, (limits or {}).get(call.model)) if limit is not None]
@@ -226,34 +296,40 @@ def record_of(request: ChatRequest, call: ModelCall, completion: Completion, lim
         "tool_choice": request.tool_choice,
         "response_format": request.response_format,
     }
+    tokens = RecordedTokens.of(
+        model=completion.model,
+        prompt_token_ids=completion.prompt_token_ids,
+        token_ids=completion.token_ids,
+        logprobs=completion.logprobs,
+        logprob_mode=completion.logprob_mode,
+        derived=completion.derived,
+    )
+    # The client names the weights of the model that it asked for; another model of the chain has others.
+    label = request.metadata.get("policy_version") if len({each.model for each in call.attempts}) <= 1 else None
+    derived = [*tokens.derived, *(["policy_version"] if label is not None and completion.policy_version is None else [])]
+    sampling = request.sampling if completion.sampling is None else completion.sampling
+    not_sent = [name for name in request.sampling if name not in sampling]
     return CallRecord(
         model=completion.model,
-        policy_version=request.metadata.get("policy_version"),
-        sampling={**request.sampling, **{name: value for name, value in parameters.items() if value is not None}},
+        policy_version=label if completion.policy_version is None else completion.policy_version,
+        sampling={**sampling, **{name: value for name, value in parameters.items() if value is not None}},
         finish_reason=completion.finish_reason,
-        usage=usage_of(completion.usage),
+        usage=completion.usage.to_record(),
         raw_text=completion.raw_text,
         tools=request.tools or None,
         request_digest=completion.request_digest or None,
-        tokenizer=completion.model if completion.token_ids is not None else None,
-        prompt_token_ids=completion.prompt_token_ids,
-        token_ids=completion.token_ids,
-        logprobs=completion.logprobs if completion.token_ids is not None else None,
+        **tokens.fields,
         sample_id=str(call.id),
-        extra={name: value for name, value in about.items() if value not in (None, {})},
+        extra={name: value for name, value in {**about, "derived": derived, "not_sent": not_sent}.items() if value not in (None, {}, [])},
     )
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
-    """The counts under the names that exports look for. Our own estimates are not a server's counts and have other names."""
-    if usage.is_estimated:
-        return {"estimated_prompt_tokens": usage.tokens_in, "estimated_completion_tokens": usage.tokens_out}
-    cached = {"cache_read": usage.cache_read, "cache_write": usage.cache_write, "cache_write_1h": usage.cache_write_1h}
-    return {
-        "prompt_tokens": usage.tokens_in,
-        "completion_tokens": usage.tokens_out,
-        **{name: count for name, count in cached.items() if count},
-    }
+def kept_of(request: ChatRequest, completion: Completion) -> Mapping[str, Any] | None:
+    """What is kept so that the client can ask for the answer again, or continue it: the thinking that the vendor then wants back, too."""
+    if request.kept is None:
+        return None
+    thinking = completion.message.get("thinking_blocks")
+    return request.kept if thinking is None else {**request.kept, "thinking": thinking}
 
 
 # --- how a chat is recognised, and what the client changed in it. Pure: messages in, decisions out
@@ -284,9 +360,11 @@ class ChatFingerprinter:
 
     An empty message recognises nothing: two chats that each hold an empty answer have nothing in common."""
 
-    def __init__(self, messages: Iterable[ChatMessage] = ()) -> None:
+    def __init__(self, messages: Sequence[ChatMessage] = ()) -> None:
+        self._messages = messages
         self._shown, self._whole = sha256(), sha256()
         self._length = 0
+        self._before = b""
         self.fingerprints: list[ChatFingerprint] = []
         for message in messages:
             self._add(message)
@@ -297,17 +375,35 @@ class ChatFingerprinter:
             return None
         longer = ChatFingerprinter()
         longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
+        longer._before = self._before
         longer._add(message)
-        return longer.fingerprints[0]
+        [fingerprint] = longer.fingerprints
+        return replace(fingerprint, traces=answer_traces(fingerprint.context, system_digest(self._messages), self._quotable(message)))
+
+    def _quotable(self, message: ChatMessage) -> list[ChatMessage]:
+        """The answers that a summary may quote from here on: none of a chat's only answer, because there is nothing to sum up yet; with
+        the second one the first, too."""
+        before = [shown for shown in self._messages if shown["role"] == "assistant" and has_content(shown)]
+        return [*(before if len(before) < MIN_ANSWERS else ()), message] if before else []
 
     def _add(self, message: ChatMessage) -> None:
-        key = message_key(message)
+        key, before, context = message_key(message), self._before, b""
+        if message["role"] == "assistant":
+            context = self._shown.digest()
         full = canonical(message) if "reasoning" in message else key
         self._shown.update(len(key).to_bytes(8, "big") + key)
         self._whole.update(len(full).to_bytes(8, "big") + full)
         self._length += 1
         if message["role"] == "assistant" and has_content(message):
-            self.fingerprints.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
+            quoted = echo_key(message) if message.get("tool_calls") else key
+            echo = sha256(quoted if says_enough(message) else before + key).digest()
+            self.fingerprints.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), echo, context))
+        self._before = key
+
+
+def says_enough(message: ChatMessage) -> bool:
+    """Whether an answer is recognised without the message before it. A "yes" may also be an example that the client wrote itself."""
+    return bool(message.get("tool_calls")) or len(words_of(text_of(message))) >= MIN_ECHO_WORDS
 
 
 def has_content(message: ChatMessage) -> bool:

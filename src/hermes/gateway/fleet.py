@@ -22,7 +22,7 @@ from hermes.ports.backends import Backend, BackendError, BackendFinding, Finding
 from hermes.ports.errors import PortError, StoreUnavailable, require_known
 from hermes.ports.models import NoAnswer
 from hermes.ports.runtime import Alerts, Transactions
-from hermes.ports.users import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
+from hermes.ports.users import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason, adapter_label
 from hermes.tasks import stop_if_cancelled
 
 log = structlog.get_logger()
@@ -313,7 +313,3 @@ class AdapterSwap:
     def facts(self) -> dict[str, str | None]:
         """The fields of its log events."""
         return {"agent": self.agent.name, "old": self.agent.adapter, "new": self.to, "by": self.by}
-
-
-def adapter_label(adapter: str | None) -> str:
-    return "the chain of its tier" if adapter is None else adapter

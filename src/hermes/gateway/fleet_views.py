@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hermes.gateway.fleet import SwapFailed, SwapResult
 from hermes.ports.backends import BackendFinding
 from hermes.ports.users import FleetEvent
 
+if TYPE_CHECKING:
+    from hermes.gateway.fleet import SwapFailed, SwapResult
+
 
 def swap_json(done: SwapResult | SwapFailed, adapter: str | None) -> dict[str, Any]:
-    if isinstance(done, SwapResult):
+    if not isinstance(done, Exception):
         agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
     else:
         agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)

@@ -35,12 +35,15 @@ class ModelHealth:
         checkable: Collection[str],
         fresh_s: float = 60.0,
         timer: Callable[[], float] = time.monotonic,
+        used: Callable[[], Collection[str]] | None = None,
     ) -> None:
         """`checkable` are the backends whose check is one cheap request: others count as well, because their check would start a program
-        or load a model. `fresh_s` is how long an answer proves that its backend is well."""
+        or load a model. `fresh_s` is how long an answer proves that its backend is well. `used` names the models in use; without it, those
+        of the tiers."""
         self._backends, self._alerts, self._meter = backends, alerts, meter
         self._checkable, self._fresh_s, self._timer = frozenset(checkable), fresh_s, timer
-        self._used = sorted({catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain})
+        in_tiers = [name for tier in catalogue.tiers.values() for name in tier.chain]
+        self._models, self._names = catalogue.models, used or (lambda: in_tiers)
         self._answered_at: dict[str, float] = {}
         self._faults: dict[str, str] = {}
         self._is_checked = self._is_raised = False
@@ -50,6 +53,14 @@ class ModelHealth:
         if call.outcome is CallOutcome.ANSWERED and call.backend and not call.cache_hit:
             self._answered_at[call.backend] = self._timer()
         self._meter.count(call)
+
+    @property
+    def _used(self) -> list[str]:
+        return sorted({self._models[name].backend for name in self._names()})
+
+    def count_saved(self, call: ModelCall, micro_usd: int) -> None:
+        """The port CallMeter."""
+        self._meter.count_saved(call, micro_usd)
 
     async def probe(self) -> None:
         """Raise NoUsableModel if the last look found no backend that can be asked. Never waits for one."""

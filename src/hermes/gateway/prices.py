@@ -1,5 +1,7 @@
 """What a call costs: its tokens, and their price in whole micro-dollars. Prices are dated data; a call keeps the rate that was used.
 
+A price belongs to a model at a backend: the same weights may be free on a server of your own and cost money at a host.
+
 Knows no backend. An unknown model has no price and its calls are refused: a call without a price cannot be budgeted."""
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from datetime import date
 from typing import Any
 
 from hermes.ports.backends import ChatMessage, ModelRequest, Usage
-from hermes.ports.models import UnknownPrice
+from hermes.ports.models import ModelAddress, UnknownPrice
 
 PER_MILLION = 1_000_000
 
@@ -51,6 +53,11 @@ class TokenRate:
         )
         return -(-total // PER_MILLION)
 
+    def max_cost(self, tokens_in: int, tokens_out: int) -> int:
+        """Return the most that a call of this size can cost: as if its whole prompt were written into the dearest cache."""
+        dearest = max(self.tokens_in, self.cache_read, self.cache_write, self.cache_write_1h)
+        return -(-(tokens_in * dearest + tokens_out * self.tokens_out) // PER_MILLION)
+
     def to_dict(self) -> dict[str, int]:
         """Return the rate as it is stored with a call."""
         return asdict(self)
@@ -65,29 +72,36 @@ class Price:
     rate: TokenRate
     over: tuple[int, TokenRate] | None = None
     """A prompt longer than this number of tokens costs this rate: for all of its tokens, not only for those beyond."""
+    backend: str | None = None
+    """None: wherever the model runs, unless the backend has prices of its own for it."""
 
     def rate_for(self, tokens_in: int) -> TokenRate:
         return self.over[1] if self.over is not None and tokens_in > self.over[0] else self.rate
 
 
 class Prices:
-    """A table of prices by model and day."""
+    """A table of prices by backend, model and day."""
 
     def __init__(self, prices: Iterable[Price]) -> None:
-        self._by_model: dict[str, list[Price]] = {}
+        self._table: dict[tuple[str | None, str], list[Price]] = {}
         for price in sorted(prices, key=lambda price: price.since):
-            self._by_model.setdefault(price.model, []).append(price)
+            self._table.setdefault((price.backend, price.model), []).append(price)
 
-    def rate(self, model: str, day: date, tokens_in: int) -> TokenRate:
+    def rate(self, model: ModelAddress, day: date, tokens_in: int) -> TokenRate:
         """Return the rate of a model on a day, for a prompt of this length. Raises UnknownPrice."""
-        known = [price for price in self._by_model.get(model, ()) if price.since <= day]
-        if not known:
-            raise UnknownPrice(f"there is no price for {model} on {day.isoformat()}; add it to the settings")
-        return known[-1].rate_for(tokens_in)
+        price = self.price(model, day)
+        if price is None:
+            raise UnknownPrice(f"there is no price for {model.model} of {model.backend} on {day.isoformat()}; add it to the settings")
+        return price.rate_for(tokens_in)
 
-    def models(self) -> Mapping[str, list[Price]]:
-        """All prices, the oldest first."""
-        return {model: list(prices) for model, prices in self._by_model.items()}
+    def price(self, model: ModelAddress, day: date) -> Price | None:
+        """Return the price of a model on a day; None if there is none."""
+        prices = self._table.get((model.backend, model.model)) or self._table.get((None, model.model), [])
+        return next((price for price in reversed(prices) if price.since <= day), None)
+
+    def table(self) -> Mapping[tuple[str | None, str], Sequence[Price]]:
+        """All prices by backend and model, the oldest first."""
+        return self._table
 
 
 def to_micro_usd(usd: float) -> int:
@@ -124,7 +138,14 @@ LIST_PRICES: tuple[Price, ...] = (
     Price("codex_local", EARLIEST_DAY, FREE_RATE),
     Price("scripted", EARLIEST_DAY, FREE_RATE),
 )
-"""List prices as their vendor printed them on 2026-11-15. The founding pair of 0.80 / 4.00 USD belonged to Haiku 3.5, which is retired."""
+"""List prices as their vendor printed them on 2026-11-15."""
+
+FOUNDING_RATES: Mapping[str, TokenRate] = {
+    "claude-haiku-4-5-20251001": TokenRate.usd(0.80, 4.00, read=0.08, write=1.00, hour=1.60),
+    "claude-haiku-4-5": TokenRate.usd(0.80, 4.00, read=0.08, write=1.00, hour=1.60),
+}
+"""The prices that the founding documents name for Haiku. They are those of Haiku 3.5, which is retired; `llm.prices = "founding"` counts
+with them, for an account whose contract has them or to compare with old reports."""
 
 
 # --- tokens, where the vendor gave no count: rather too many than too few
@@ -165,3 +186,8 @@ def parts_of(message: ChatMessage) -> Sequence[Mapping[str, Any]]:
     """The parts of a content that is a list; a plain text has no parts."""
     content = message.get("content")
     return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else ()
+
+
+def micro_usd_of(usd: float | None) -> int | None:
+    """Return a limit of the settings in micro-dollars; None if there is none."""
+    return None if usd is None else to_micro_usd(usd)

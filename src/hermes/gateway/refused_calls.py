@@ -11,13 +11,13 @@ import time
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import replace
-from uuid import uuid4
 
 import structlog
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCall, ModelCalls
 from hermes.ports.runtime import Transactions
+from hermes.time_ids import new_time_id
 
 log = structlog.get_logger()
 
@@ -99,4 +99,4 @@ class RefusedCalls:
         else:
             if not self._groups:
                 self._groups_began = time.monotonic()
-            self._groups[key] = replace(call, id=uuid4(), user_id=None, turn_id=None, session_id=None, attempts=(), waited_ms=None)
+            self._groups[key] = replace(call, id=new_time_id(), user_id=None, turn_id=None, session_id=None, attempts=(), waited_ms=None)

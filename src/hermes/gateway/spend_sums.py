@@ -10,6 +10,8 @@ from hermes.ports.runtime import Transactions
 from hermes.ports.spending import SpendSums, SumSource, SumWindow
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ORDER = (SumSource.TOOLS, SumSource.CALLS)
+"""Tools first: what they cost is a part of what the calls cost, and never more, also while calls are recorded meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class HourSummer:
 
     async def sum_recent(self, _: datetime | None = None) -> None:
         """Make the sums of the hours that may have new rows: the last two, and more after a long transaction or a pause."""
-        for source in SumSource:
+        for source in ORDER:
             async with self.transactions.once() as tx:
                 window = await self.sums.window(tx, source)
             if window is not None:
@@ -30,7 +32,7 @@ class HourSummer:
     async def sum_yesterday(self, now: datetime) -> None:
         """Make the sums of the UTC day before `now` again, also for rows that an import or a restore has put there since."""
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        for source in SumSource:
+        for source in ORDER:
             async with self.transactions.once() as tx:
                 window = await self.sums.window(tx, source)
             if window is not None:

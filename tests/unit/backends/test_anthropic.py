@@ -347,6 +347,7 @@ def test_a_stream_with_everything_in_it() -> None:
     assert deltas == [
         ReasoningDelta("Hm"),
         ReasoningDelta("."),
+        ReasoningDelta("", {"type": "thinking", "thinking": "Hm.", "signature": "sig"}),
         TextDelta("Wa"),
         TextDelta("it."),
         ReasoningDelta("\n\nSo"),

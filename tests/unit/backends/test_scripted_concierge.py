@@ -12,10 +12,12 @@ import pytest
 from hermes.backends import ScriptedBackend
 from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.ports.users import Agent
+from hermes.router.approved_block import write_approved
 from hermes.router.speakers import label_message
 from hermes.soul import extract_answer, prompt_layers
 from hermes.soul.fact_keys import KEYS
 from hermes.soul.terms import terms
+from hermes.tools.executor import OFFER_MADE
 from hermes.tools.registry import ToolReach
 from hermes.tools.vocabulary import LANGUAGES
 from tests.fakes.concierge import ALL_TOOLS, concierge_script
@@ -275,47 +277,62 @@ async def test_one_of_what_was_found_is_booked(which: str, venue: str) -> None:
 
 
 def offer(tool: str, text: str) -> list[ChatMessage]:
-    asks = "Ask the user to confirm. When they agree in their next message, "
-    return brought(tool, f"{text}\nNothing is ordered yet. {asks}call {tool} with confirmation_code K7M2PQ and nothing else.")
+    return brought(tool, f"{text}\n{OFFER_MADE}")
 
 
 OFFERS = {
     "create_booking": (
         "book a table at Ada for 2 tomorrow at 7pm",
         "Offer: Ada in Canggu, Sat 7 Mar 2026, 19:00, 2 people",
-        "I can offer you this: Ada in Canggu, Sat 7 Mar 2026, 19:00, 2 people. Shall I book it?",
+        "I can offer you this: Ada in Canggu, Sat 7 Mar 2026, 19:00, 2 people.",
+        "Booking requested: K7M2PQ: Ada in Canggu, Sat 7 Mar 2026, 19:00, 2 people, requested. The venue has not confirmed yet.",
+        "Done: Ada in Canggu, Sat 7 Mar 2026, 19:00, 2 people. The venue has not confirmed yet. Your booking has the code K7M2PQ.",
     ),
     "get_ride": (
         "a ride from Canggu to Ubud",
         "Ride from Canggu to Ubud, 5.0 km by road: bike IDR 12,000, about 9 min. The offer is for the bike.",
-        "Ride from Canggu to Ubud, 5.0 km by road: bike IDR 12,000, about 9 min. The offer is for the bike. Shall I order it?",
+        "Ride from Canggu to Ubud, 5.0 km by road: bike IDR 12,000, about 9 min. The offer is for the bike.",
+        "Ordered R7M2PQ: ride from Canggu to Ubud, bike IDR 12,000, about 9 min, reference 7.",
+        "Ordered R7M2PQ: ride from Canggu to Ubud, bike IDR 12,000, about 9 min, reference 7.",
     ),
     "book_delivery": (
         "deliver a laptop from Canggu to Ubud",
         "Offer: laptop, from Canggu to Ubud, courier IDR 9,000, about 20 min.",
-        "I can offer you this: laptop, from Canggu to Ubud, courier IDR 9,000, about 20 min. Shall I order it?",
+        "I can offer you this: laptop, from Canggu to Ubud, courier IDR 9,000, about 20 min.",
+        "Noted as a request D7M2PQ: delivery. No driver is on the way: no company is connected here, so tell the user to arrange it.",
+        "Noted as a request D7M2PQ: delivery. No driver is on the way: no company is connected here.",
     ),
 }
 
 
 @pytest.mark.parametrize("tool", OFFERS)
-@pytest.mark.parametrize("yes", ["yes", "Yes please!", "ok", "go ahead", "ya", "sí", "да", "はい", "好的"])
-async def test_an_offer_is_confirmed_with_its_code_when_the_user_says_yes(tool: str, yes: str) -> None:
-    asked, text, says = OFFERS[tool]
+async def test_a_yes_approves_nothing_and_the_result_of_an_approved_offer_is_told(tool: str) -> None:
+    asked, text, says, result, told_so = OFFERS[tool]
     offered = [asked, *offer(tool, text)]
     said = await answered(*offered, tool_choice="none")
     assert said["content"] == says
-    assert called(await answered(*offered, said, yes)) == (tool, {"confirmation_code": "K7M2PQ"})
+    for yes in ("yes", "Yes please!", "ok", "go ahead", "ya", "sí", "да", "はい", "好的"):
+        answer = await answered(*offered, said, yes)
+        assert "tool_calls" not in answer
+        assert answer["content"].startswith("Please approve it yourself")
+    approved = f"{write_approved(text, tool, result)}\n\nApprove"
+    assert (await answered(*offered, said, approved, tool_choice="none"))["content"] == told_so
 
 
 @pytest.mark.parametrize("no", ["no", "No, thanks", "nope", "tidak", "いいえ"])
 async def test_a_no_orders_nothing(no: str) -> None:
-    offered = ["a ride from A1 to B1", *offer("get_ride", "Ride from A1 to B1."), told("Shall I order it?")]
+    offered = ["a ride from A1 to B1", *offer("get_ride", "Ride from A1 to B1."), told("Ride from A1 to B1.")]
     assert (await answered(*offered, no))["content"].startswith("All right, nothing is booked or ordered.")
 
 
 async def test_a_yes_to_something_else_orders_nothing() -> None:
-    offered = ["a ride from A1 to B1", *offer("get_ride", "Ride from A1 to B1."), told("Shall I order it?"), "how are you?", told("Well.")]
+    offered = [
+        "a ride from A1 to B1",
+        *offer("get_ride", "Ride from A1 to B1."),
+        told("Ride from A1 to B1."),
+        "how are you?",
+        told("Well."),
+    ]
     assert "tool_calls" not in await answered(*offered, "yes")
 
 

@@ -39,7 +39,7 @@ def test_the_newest_claudes_think_and_take_neither_sampling_nor_a_beginning(name
 
 def test_every_usual_model_has_a_price_and_ones_own_machine_costs_nothing() -> None:
     prices = Prices(LIST_PRICES)
-    rates = {name: prices.rate(model.id, TODAY, 0) for name, model in DEFAULT_CATALOGUE.models.items()}
+    rates = {name: prices.rate(model.address, TODAY, 0) for name, model in DEFAULT_CATALOGUE.models.items()}
     assert {name for name, rate in rates.items() if rate == FREE_RATE} == {"ollama", "smollm2", "claude_local", "codex_local", "scripted"}
 
 

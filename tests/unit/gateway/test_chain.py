@@ -5,12 +5,16 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
+from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.slots import Slots
+from hermes.gateway.unwell_models import ModelWatch
 from hermes.ports.backends import (
+    TOKEN_MISMATCH,
     BackendError,
     BackendFinding,
     BadRequest,
@@ -19,6 +23,7 @@ from hermes.ports.backends import (
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
     ModelRequest,
     Overloaded,
@@ -28,9 +33,11 @@ from hermes.ports.backends import (
     ToolCallDelta,
     Unauthorized,
     Unreachable,
+    Unsupported,
     Usage,
 )
-from hermes.ports.models import ChainFailed, NoCapacity
+from hermes.ports.models import ChainFailed, ModelAddress, NoCapacity
+from hermes.testing.memory import MemoryAlerts, MemoryModelBreakers
 
 ABLE = Capabilities()
 HELLO = ModelRequest(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)
@@ -265,6 +272,205 @@ async def test_a_cancelled_call_is_no_failure_of_its_backend() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert other.asked == []
+
+
+# --- models whose last calls failed
+
+
+class Noon:
+    """A clock that the test advances."""
+
+    passed_s = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 18, 12, tzinfo=UTC) + timedelta(seconds=self.passed_s)
+
+
+class Watched:
+    """Calls of one Hermes, with breakers that outlive a call."""
+
+    def __init__(self) -> None:
+        self.clock, self.alerts = Noon(), MemoryAlerts()
+        self.watch = ModelWatch(MemoryModelBreakers(self.clock), self.alerts)
+
+    async def complete(self, *backends: Scripted, deadline_s: float = 5, patience: BackendPatience = EVERY_PATIENCE) -> ChainAnswer:
+        links = [replace(link, patience=patience) for link in chain(*backends)]
+        unwell = await self.watch.look([link.address for link in links])
+        return await ChainRun(HELLO, links, deadline_s=deadline_s, slots=Slots(), user="alice", unwell=unwell).complete()
+
+    async def stream(self, *backends: Scripted, patience: BackendPatience = EVERY_PATIENCE) -> ChainAnswer:
+        links = [replace(link, patience=patience) for link in chain(*backends)]
+        unwell = await self.watch.look([link.address for link in links])
+        run = ChainRun(HELLO, links, deadline_s=5, slots=Slots(), user="alice", unwell=unwell)
+        return next(piece for piece in await anext_all(run.stream()) if isinstance(piece, ChainAnswer))
+
+
+AT_ONCE = (Unauthorized, RateLimited, Unreachable)
+AFTER_THREE = (Overloaded, Garbled)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("error", [*AT_ONCE, *AFTER_THREE])
+async def test_a_dead_primary_is_hardly_asked_again(error: type[BackendError], is_streamed: bool) -> None:
+    here, dead, alive = Watched(), Scripted("sonnet", error), Scripted("haiku", "hi")
+    calls = [await (here.stream if is_streamed else here.complete)(dead, alive) for _ in range(50)]
+    assert len(dead.asked) == (1 if error in AT_ONCE else 3)
+    assert len(alive.asked) == 50
+    assert outcomes(calls[-1]) == [("sonnet", "skipped: breaker open"), ("haiku", "answered")]
+    unwell = ("model_unwell", {"backend": "sonnet", "model": "sonnet-1", "error": error.__name__, "retries_in_s": 30})
+    assert here.alerts.alerts == ([] if error is Unauthorized else [unwell]), "the gateway itself tells of a refused key"
+
+
+async def test_a_wrong_key_is_tried_once_for_all_models_of_its_backend() -> None:
+    class Locked(Scripted):
+        key = "wrong"
+
+        async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
+            if self.key == "right":
+                return await super().complete(ask, model, timeout_s=timeout_s)
+            self.asked.append(ask)
+            raise Unauthorized("no", backend=self.name, model=model, status=401)
+
+    here, locked, alive = Watched(), Locked("anthropic", "back"), Scripted("ollama", "hi")
+    first, second = [ChainLink(name, locked, f"{name}-1", 100) for name in ("sonnet", "haiku")], ChainLink("llama", alive, "llama", 100)
+
+    async def ask(*links: ChainLink) -> list[tuple[str, str]]:
+        unwell = await here.watch.look([link.address for link in links])
+        try:
+            return outcomes(await ChainRun(HELLO, links, deadline_s=5, slots=Slots(), user="alice", unwell=unwell).complete())
+        except ChainFailed as failed:
+            return outcomes(failed)
+
+    skipped = ("haiku", "skipped: key refused")
+    assert await ask(*first, second) == [("sonnet", "Unauthorized"), skipped, ("llama", "answered")]
+    assert await ask(first[1], second) == [("haiku", "skipped: breaker open"), ("llama", "answered")]
+    assert len(locked.asked) == 1
+    assert await ask(*first) == [("sonnet", "skipped: breaker open"), ("haiku", "Unauthorized")], (
+        "the last of a chain is asked all the same"
+    )
+    here.clock.passed_s, locked.key = 30, "right"
+    assert await ask(first[1], second) == [("haiku", "answered")]
+    assert await ask(first[0], second) == [("sonnet", "answered")]
+
+
+@pytest.mark.parametrize("error", [ContextTooLong, Unsupported])
+async def test_an_error_of_the_request_says_nothing_about_the_model(error: type[BackendError]) -> None:
+    here, dead, alive = Watched(), Scripted("sonnet", error), Scripted("haiku", "hi")
+    for _ in range(5):
+        await here.complete(dead, alive)
+    assert (len(dead.asked), here.alerts.alerts) == (5, [])
+
+
+async def test_one_call_finds_out_that_a_model_is_back_and_the_others_do_not_wait_for_it() -> None:
+    here, primary, alive = Watched(), Scripted("sonnet", Unreachable), Scripted("haiku", "hi")
+    await here.complete(primary, alive)
+    here.clock.passed_s = 30
+    primary.script = (0.05, "back")
+    first, second = await asyncio.gather(here.complete(primary, alive), here.complete(primary, alive))
+    assert [answered.completion.message["content"] for answered in (first, second)] == ["back", "hi"]
+    assert here.alerts.ended == [("model_unwell", {"backend": "sonnet", "model": "sonnet-1"})]
+    assert outcomes(await here.complete(primary, alive)) == [("sonnet", "answered")]
+
+
+async def test_if_every_model_is_unwell_they_are_asked_all_the_same() -> None:
+    here, only = Watched(), Scripted("sonnet", Unreachable)
+    for _ in range(3):
+        with pytest.raises(ChainFailed, match="sonnet: Unreachable"):
+            await here.complete(only)
+    only.script = ("back",)
+    assert outcomes(await here.complete(only)) == [("sonnet", "answered")]
+
+
+async def test_a_vendor_that_says_how_long_is_not_asked_until_then() -> None:
+    class Limited(Scripted):
+        async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
+            self.asked.append(ask)
+            raise RateLimited("slow down", backend=self.name, model=model, status=429, retry_after_s=7.0)
+
+    here, only = Watched(), Limited("sonnet")
+    for passed_s, wait_s in ((0.0, 7.0), (2.0, 5.0)):
+        here.clock.passed_s = passed_s
+        with pytest.raises(ChainFailed) as failed:
+            await here.complete(only)
+        assert isinstance(failed.value.last, RateLimited)
+        assert failed.value.last.retry_after_s == wait_s
+    assert (len(only.asked), outcomes(failed.value)) == (1, [("sonnet", "skipped: breaker open")])
+    here.clock.passed_s = 7.0
+    with pytest.raises(ChainFailed):
+        await here.complete(only)
+    assert len(only.asked) == 2
+
+
+SOON = BackendPatience(0.1, is_same_streamed=True)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_hang_costs_the_first_call_the_time_to_the_first_token_and_later_ones_nothing(is_streamed: bool) -> None:
+    here, hanging, alive = Watched(), Scripted("sonnet", 60.0), Scripted("haiku", "hi")
+    ask = here.stream if is_streamed else here.complete
+    first, second = await ask(hanging, alive, patience=SOON), await ask(hanging, alive, patience=SOON)
+    assert 100 <= first.ms < 400
+    assert (second.ms < 50, len(hanging.asked)) == (True, 1)
+    assert outcomes(first) == [("sonnet", "Unreachable"), ("haiku", "answered")]
+
+
+async def test_a_server_that_is_not_streamed_is_given_up_when_it_is_not_there() -> None:
+    class Server(Scripted):
+        findings: Sequence[BackendFinding] = ()
+
+        async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
+            return self.findings
+
+    here, alive, patience = Watched(), Scripted("haiku", "hi"), BackendPatience(0.1, is_checked=True)
+    busy, gone = Server("sonnet", 0.4, "slow but sure"), Server("sonnet", 60.0)
+    gone.findings = [BackendFinding("unreachable", FindingLevel.ERROR, "no")]
+    assert outcomes(await here.complete(busy, alive, patience=patience)) == [("sonnet", "answered")]
+    first, second = await here.complete(gone, alive, patience=patience), await here.complete(gone, alive, patience=patience)
+    assert outcomes(first) == [("sonnet", "Unreachable"), ("haiku", "answered")]
+    assert 100 <= first.ms < 400
+    assert len(gone.asked) == 1
+    assert outcomes(second)[0] == ("sonnet", "skipped: breaker open")
+
+
+async def test_a_stream_that_loses_token_ids_is_not_asked_for_again() -> None:
+    class Lossy(Scripted):
+        streams = wholes = 0
+
+        async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
+            self.wholes += 1
+            return await Scripted("other", "hi").complete(ask, model, timeout_s=timeout_s)
+
+        async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
+            self.streams += 1
+            yield replace(await Scripted("other", "hi").complete(ask, model, timeout_s=timeout_s), extra={TOKEN_MISMATCH: {}})
+
+    lossy, seen, patience = Lossy("gpu", "hi"), set[ModelAddress](), BackendPatience(1.0, is_same_without_tools=True)
+    links = [replace(link, patience=patience) for link in chain(lossy, Scripted("haiku", "hi"))]
+    for ask in (HELLO, HELLO, replace(HELLO, tools=({"type": "function"},))):
+        await ChainRun(ask, links, deadline_s=5, slots=Slots(), user="alice", lossy_streams=seen).complete()
+    assert (lossy.streams, lossy.wholes, seen) == (1, 2, {links[0].address})
+
+
+async def test_an_answer_that_has_begun_in_time_may_take_longer_and_the_last_model_has_all_the_time() -> None:
+    here, slow = Watched(), Scripted("sonnet", "slow ", 0.2, "but sure")
+    answered = await here.complete(slow, Scripted("haiku", "hi"), patience=SOON)
+    assert answered.completion.message["content"] == "slow but sure"
+    late = Scripted("sonnet", 0.2, "late")
+    assert (await here.complete(late, patience=SOON)).completion.message["content"] == "late"
+    assert (await here.stream(late, patience=SOON)).completion.message["content"] == "late"
+
+
+async def test_a_broken_answer_that_no_caller_saw_is_given_by_the_next_model() -> None:
+    here, broken = Watched(), Scripted("sonnet", "half an ans", CutShort)
+    answered = await here.complete(broken, Scripted("haiku", "hi"), patience=SOON)
+    assert outcomes(answered) == [("sonnet", "Unreachable"), ("haiku", "answered")]
+
+
+async def test_a_call_with_hardly_any_time_opens_no_breaker() -> None:
+    here, slow = Watched(), Scripted("sonnet", 60.0)
+    for _ in range(2):
+        assert outcomes(await here.complete(slow, Scripted("haiku", "hi"), deadline_s=0.1, patience=SOON))[0] == ("sonnet", "Unreachable")
+    assert (len(slow.asked), here.alerts.alerts) == (2, [])
 
 
 # --- slots

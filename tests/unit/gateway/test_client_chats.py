@@ -1,5 +1,6 @@
 """Which conversation a request belongs to, and what a client did to it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.gateway.chat_request import clean_message, message_key
 from hermes.gateway.client_chats import ChatChange, ChatChangeKind, ChatFingerprinter, change_between
+from hermes.ports.sessions import ChatTraces
 
 
 def user(text: str) -> dict[str, Any]:
@@ -63,7 +65,8 @@ def test_a_list_is_marked_behind_every_answer_that_says_anything() -> None:
     assert (first.length, second.length) == (2, 4)
     assert ChatFingerprinter(messages[:3]).fingerprints == [first]
     assert first.echo != second.echo
-    assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[0].echo == first.echo, "the answer is the same"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[0].echo != first.echo, "a short answer belongs to its question"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[1].echo == second.echo, "a tool call speaks for itself"
     assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[0].shown != first.shown, "what it was said to is not"
 
 
@@ -75,7 +78,10 @@ def test_reasoning_is_in_one_of_the_two_digests() -> None:
 
 def test_the_mark_of_the_next_answer_is_that_of_the_longer_list() -> None:
     marker = ChatFingerprinter([user("one")])
-    assert marker.fingerprint_after(said("1")) == ChatFingerprinter([user("one"), said("1")]).fingerprints[0]
+    longer = marker.fingerprint_after(said("1"))
+    assert longer is not None
+    assert replace(longer, traces=ChatTraces()) == ChatFingerprinter([user("one"), said("1")]).fingerprints[0]
+    assert (len(longer.traces.contexts), longer.traces.spans) == (1, ()), "a short answer leaves no span"
     assert marker.fingerprint_after(said("")) is None
     assert marker.fingerprints == [], "the list has stayed as it is"
 

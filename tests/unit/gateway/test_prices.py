@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from hermes.gateway.prices import LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Usage
-from hermes.ports.models import UnknownPrice
+from hermes.ports.models import ModelAddress, UnknownPrice
 
 TODAY = date(2026, 11, 15)
 HAIKU, SONNET = "claude-haiku-4-5-20251001", "claude-sonnet-4-6"
+M = ModelAddress("a", "m")
 
 
 @pytest.mark.parametrize(
@@ -28,25 +29,25 @@ HAIKU, SONNET = "claude-haiku-4-5-20251001", "claude-sonnet-4-6"
     ],
 )
 def test_a_call_costs_what_its_vendor_bills(model: str, usage: Usage, micro_usd: int) -> None:
-    rate = Prices(LIST_PRICES).rate(model, TODAY, usage.tokens_in)
+    rate = Prices(LIST_PRICES).rate(ModelAddress("anthropic", model), TODAY, usage.tokens_in)
     assert rate.cost(usage) == micro_usd
 
 
 def test_a_long_prompt_reprices_all_of_its_tokens() -> None:
     price = Price("m", TODAY, TokenRate.usd(1, 1), over=(10, TokenRate.usd(5, 5)))
-    assert [Prices([price]).rate("m", TODAY, length).tokens_in for length in (10, 11)] == [1_000_000, 5_000_000]
+    assert [Prices([price]).rate(M, TODAY, length).tokens_in for length in (10, 11)] == [1_000_000, 5_000_000]
 
 
 def test_the_price_of_the_day_counts() -> None:
     prices = Prices([Price("m", date(2026, 6, 1), TokenRate.usd(2, 2)), Price("m", date(2026, 1, 1), TokenRate.usd(1, 1))])
-    assert [prices.rate("m", day, 0).tokens_in for day in (date(2026, 5, 31), date(2026, 6, 1))] == [1_000_000, 2_000_000]
-    with pytest.raises(UnknownPrice, match="no price for m on 2025-12-31"):
-        prices.rate("m", date(2025, 12, 31), 0)
+    assert [prices.rate(M, day, 0).tokens_in for day in (date(2026, 5, 31), date(2026, 6, 1))] == [1_000_000, 2_000_000]
+    with pytest.raises(UnknownPrice, match="no price for m of a on 2025-12-31"):
+        prices.rate(M, date(2025, 12, 31), 0)
 
 
 def test_an_unknown_model_has_no_price() -> None:
     with pytest.raises(UnknownPrice):
-        Prices(LIST_PRICES).rate("gpt-nobody", TODAY, 0)
+        Prices(LIST_PRICES).rate(ModelAddress("openai", "gpt-nobody"), TODAY, 0)
 
 
 def test_a_rate_is_kept_with_a_call_in_whole_micro_dollars() -> None:

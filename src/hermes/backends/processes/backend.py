@@ -243,6 +243,8 @@ class ProcessBackend(ABC):
             finish_reason=parts.finish_reason,
             usage=billed_usage(parts.counts, call.ask, parts.message),
             model=parts.model or call.model,
+            derived=() if parts.model else ("model",),
+            sampling={},
             request_digest=call.digest,
             extra=parts.extra,
         )

@@ -66,18 +66,17 @@ class CodexLocal(ProcessBackend):
     def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:  # noqa: ARG002 - all its options are in the command
         return {}
 
-    def _reader(self, model: str) -> CodexReader:
-        return CodexReader(model)
+    def _reader(self, model: str) -> CodexReader:  # noqa: ARG002 - its lines name no model
+        return CodexReader()
 
     def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
         return read_error_details(body)
 
 
 class CodexReader:
-    """The port StreamReader for the program's lines."""
+    """The port StreamReader for the program's lines, which do not say what model answered."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
+    def __init__(self) -> None:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._usage: dict[str, Any] = {}
@@ -111,7 +110,6 @@ class CodexReader:
                 cache_read=count_or_none(self._usage.get("cached_input_tokens")) or 0,
                 cache_write=count_or_none(self._usage.get("cache_write_input_tokens")) or 0,
             ),
-            model=self._model,
             extra=self._extra,
         )
 

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from hermes.backends.scripted.request_view import text_of
+from hermes.backends.scripted.requested_form import fit_answer
 from hermes.backends.scripted.rule import ScriptAnswer, ScriptFault
 from hermes.backends.scripted.script import Script
 from hermes.backends.tool_calls import make_tool_call
@@ -65,7 +66,8 @@ class ScriptedBackend:
     """The port Backend, from a script. The same request gets the same answer, except while a transcript lasts.
 
     Whatever model the request names, the answer's model is `scripted`, and it has neither token ids nor logprobs.
-    Of a request the script reads the messages, the offered tools, and `max_tokens`; sampling and response format change nothing."""
+    Of a request the script reads the messages, the offered tools, `tool_choice`, `response_format` and `max_tokens`; sampling changes
+    nothing."""
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class ScriptedBackend:
         """Check the request, choose the answer, wait for its delay, and raise if it is a failure."""
         try:
             digest, prompt = digest_of(ask, model), prompt_tokens(ask)
-            answer = self._next(ask, model, len(prompt))
+            answer = fit_answer(self._next(ask, model, len(prompt)), ask)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
@@ -202,6 +204,7 @@ def make_completion(answer: ScriptAnswer, ask: ModelRequest, prompt: Sequence[st
         finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
         usage=Usage(tokens_in=len(prompt), tokens_out=len(tokens)),
         model=SCRIPTED,
+        sampling={},
         request_digest=digest,
     )
 

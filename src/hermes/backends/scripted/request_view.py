@@ -13,6 +13,7 @@ from hermes.backends.scripted.dates_and_times import read_moment
 from hermes.backends.tool_calls import pair_tool_results
 from hermes.gateway.prices import parts_of
 from hermes.ports.backends import ChatMessage, ModelRequest
+from hermes.router.approved_block import split_approved
 from hermes.router.speakers import strip_label
 
 ANY_TOOL = "*"
@@ -62,7 +63,7 @@ class RequestView:
     @classmethod
     def of(cls, ask: ModelRequest, questions: Collection[str] = ()) -> Self:
         """Read a request. Raises KeyError, TypeError, IndexError or AttributeError for malformed messages."""
-        messages = pair_tool_results(ask.messages)
+        messages = show_approved_results(pair_tool_results(ask.messages))
         last = messages[-1]
         user_at = [at for at, message in enumerate(messages) if message["role"] == "user"]
         question = text_of(messages[user_at[-1]]) if user_at else ""
@@ -99,6 +100,19 @@ class RequestView:
             "day": moment.day,
             "time": moment.time,
         }
+
+
+def show_approved_results(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages, with the result of an approved offer as the result of its tool: rules put both into words in the same way."""
+    shown: list[ChatMessage] = []
+    for message in messages:
+        approved = split_approved(text_of(message)) if message["role"] == "user" else None
+        if approved is None:
+            shown.append(message)
+        else:
+            name, result, words = approved
+            shown += [{**message, "content": words}, {"role": "tool", "name": name, "content": result}]
+    return shown
 
 
 REQUEST_PLACES = ("user", "words", "tool", "day", "time")

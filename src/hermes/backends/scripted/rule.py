@@ -108,6 +108,8 @@ class ScriptAnswer:
     cut_after: int | None = None
     """Words after which a stream breaks off."""
     delay_s: float = 0.0
+    is_otherwise: bool = False
+    """No rule applies."""
 
     def with_places(self, places: Mapping[str, str]) -> ScriptAnswer:
         """The same answer with its places filled in."""

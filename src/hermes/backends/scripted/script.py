@@ -129,7 +129,7 @@ class Script:
         sure = [rule for rule in self.rules if rule.is_sure] if alone else []
         passes = [*((sure, each) for each in (*alone, joined)), (self.rules, joined)]
         answers = (rule.answer_to(view, each) for rules, each in passes for rule in rules)
-        otherwise = ScriptAnswer(say=fill_text(text_in_language(self.otherwise, joined.language), joined.places))
+        otherwise = ScriptAnswer(say=fill_text(text_in_language(self.otherwise, joined.language), joined.places), is_otherwise=True)
         return next((answer for answer in answers if answer is not None), otherwise)
 
     @cached_property

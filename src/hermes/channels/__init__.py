@@ -3,6 +3,7 @@
 webhook_values         secrets, JSON from outside read without an error, references to files that users sent
 text/                  a model's Markdown as text for a phone; knows no platform
 telegram/              Telegram's Bot API
+buttons                buttons in the bodies of messages, the same on every platform
 meta                   what WhatsApp and Instagram have in common
 whatsapp/  instagram/  Meta's two platforms
 platform_client        sends the requests of all channels

@@ -77,9 +77,14 @@ class Gate:
         """Return the names of the tools in a set; for an unknown set, those of all tools."""
         return self.subsets.get(name, self.subsets[ALL_TOOLS])
 
+    def finds_intent(self, text: str) -> bool:
+        """Whether a message has words that need a tool; not whether a tool goes along in doubt."""
+        shown = ends_of(text)
+        return CODE_PATTERN.search(shown) is not None or any(rules.choose(fold(shown)) is not None for rules in self.rules)
+
     def smallest_set(self, text: str, *, language: str) -> str:
         """Return the smallest set that surely has the tools that a message needs."""
-        text = text if len(text) <= FIRST_CHARS + LAST_CHARS else f"{text[:FIRST_CHARS]}\n{text[-LAST_CHARS:]}"
+        text = ends_of(text)
         if CODE_PATTERN.search(text):
             return ALL_TOOLS
         folded = fold(text)
@@ -87,6 +92,11 @@ class Gate:
         if chosen:
             return chosen.pop() if len(chosen) == 1 else ALL_TOOLS
         return NO_TOOLS if is_small_talk(folded, language) else ALL_TOOLS
+
+
+def ends_of(text: str) -> str:
+    """The part of a message that is searched."""
+    return text if len(text) <= FIRST_CHARS + LAST_CHARS else f"{text[:FIRST_CHARS]}\n{text[-LAST_CHARS:]}"
 
 
 # --- small talk

@@ -4,8 +4,12 @@ async with open_servers([McpServer(name="maps", command=("maps-mcp",)), McpServe
     Toolbox(…, more_tools=servers.tools)
 
 Each server has a task of its own that connects, lists its tools, keeps the connection, and connects again when it is lost. While a server
-is away, only its own tools are missing. Hermes does not trust a server: its results are scanned and cut like all others, the names of its
-tools begin with its name, and a tool that is not declared as read-only counts as changing something."""
+is away, only its own tools are missing. Hermes does not trust a server:
+
+- What a tool may do without the user's approval is the operator's word alone (`confirm`, `reads`). A server's hints only add caution.
+- Each tool is pinned as it was at its first use. A changed one is left out until the operator accepts the change.
+- A tool whose description or schema holds instructions for a model is left out. Its results are labelled as data, scanned and cut.
+- The names of its tools begin with its name."""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -27,9 +31,10 @@ from mcp import Tool as ServedTool
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
+from hermes.ports.tools import ToolDefinition
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.parameters import BadArguments, clean_text, missing_text, parse_arguments
-from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, schema_of, with_code
+from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, schema_of
 
 log = structlog.get_logger()
 
@@ -53,11 +58,25 @@ class McpServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP headers for the address, for instance authorisation."""
     confirm: tuple[str, ...] = ()
-    """Tools, by the server's own names, that the user must confirm; `*` for all that change something."""
-
+    """Tools, by the server's own names, that the user must approve; `*` for all but those in `reads`."""
+    reads: tuple[str, ...] = ()
+    """Tools, by the server's own names, that change nothing, as the operator knows; `*` for all of which the server does not say otherwise.
+    What is named in `confirm` too is approved all the same."""
     shared: tuple[str, ...] = ()
     """Tools, by the server's own names, that do nothing for one person, so that rooms get them too; `*` for all that only read. Only the
     operator can know that, so by default all tools are for one person."""
+
+    def effect_of(self, tool: ServedTool) -> ToolEffect:
+        """What a tool may do. The operator's word wins, and a name before `*`; without one, a hint can only make it more careful."""
+        hints = tool.annotations
+        if tool.name in self.confirm:
+            return ToolEffect.SPENDS
+        if tool.name in self.reads:
+            return ToolEffect.READS
+        if "*" in self.confirm or (hints is not None and hints.destructive_hint is True):
+            return ToolEffect.SPENDS
+        is_said_to_change = hints is not None and hints.read_only_hint is False
+        return ToolEffect.READS if "*" in self.reads and not is_said_to_change else ToolEffect.WRITES
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -76,6 +95,15 @@ class McpTimeouts:
     max_retry_s: float = 60.0
 
 
+CheckPin = Callable[[str, ToolDefinition], Awaitable[bool]]
+"""Says whether a server's tool is as it was at its first use. Raises StoreUnavailable."""
+
+
+async def trust_every_tool(_: str, __: ToolDefinition) -> bool:
+    """Pin nothing: for `hermes doctor`, which calls no tool."""
+    return True
+
+
 @dataclass(slots=True)
 class McpConnection:
     """The connection to one server, and its tools while it is connected."""
@@ -83,8 +111,12 @@ class McpConnection:
     server: McpServer
     timeouts: McpTimeouts
     errors: TextIO
+    check_pin: CheckPin
+    scan: Callable[[str], object | None]
     _client: Client | None = field(default=None, init=False)
     _served: tuple[Tool, ...] = field(default=(), init=False)
+    _trusted: set[str] = field(default_factory=set, init=False)
+    """The digests that the store has confirmed: it is asked once for each, and again only for a tool that waits."""
     _doubt: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _was_there: bool = field(default=False, init=False)
     _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -146,7 +178,24 @@ class McpConnection:
                 self._client, self._served = None, ()
 
     async def _list(self, client: Client) -> None:
-        self._served = tuple(self._tool(tool) for tool in await list_all_tools(client) if fits_in_prompt(tool, self.server.name))
+        listed = await list_all_tools(client)
+        self._served = tuple(
+            [self._tool(tool) for tool in listed if fits_in_prompt(tool, self.server.name) and await self._is_trusted(tool)]
+        )
+
+    async def _is_trusted(self, tool: ServedTool) -> bool:
+        """Whether a tool is as it is pinned, and holds no instructions. Logs a tool that is left out."""
+        definition = definition_of(tool)
+        if definition.digest in self._trusted:
+            return True
+        if (finding := self.scan(json.dumps(definition.definition, ensure_ascii=False))) is not None:
+            log.warning("mcp_tool_tripped", server=self.server.name, tool=tool.name, finding=str(finding)[:80])
+            return False
+        if not await self.check_pin(self.server.name, definition):
+            log.warning("mcp_tool_changed", server=self.server.name, tool=tool.name, digest=definition.digest)
+            return False
+        self._trusted.add(definition.digest)
+        return True
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.server.url is None:
@@ -159,9 +208,9 @@ class McpConnection:
 
     def _tool(self, served: ServedTool) -> Tool:
         name = NOT_NAME_CHARS.sub("_", f"{self.server.name}_{served.name}")[:MAX_NAME_CHARS]
-        reads = bool(served.annotations and served.annotations.read_only_hint)
-        asks = not reads and ("*" in self.server.confirm or served.name in self.server.confirm)
-        is_for_rooms = served.name in self.server.shared or (reads and "*" in self.server.shared)
+        effect = self.server.effect_of(served)
+        asks = effect is ToolEffect.SPENDS
+        is_for_rooms = served.name in self.server.shared or (effect is ToolEffect.READS and "*" in self.server.shared)
         parameters = dict(served.input_schema)
         known = frozenset(parameters.get("properties") or {})
         required = tuple(parameters.get("required") or ())
@@ -177,20 +226,19 @@ class McpConnection:
             return await self._call(served.name, arguments)
 
         async def prepare(_: ToolContext, arguments: Mapping[str, Any]) -> Offer:
-            return Offer(f"Offer: {name} with {json.dumps(dict(arguments), ensure_ascii=False)}", arguments)
+            return Offer("; ".join([f"Offer: {served.name} of {self.server.name}", *map(argument_text, arguments.items())]), arguments)
 
-        if asks:
-            parameters = with_code(parameters)
         description = clean_text(served.description or served.title or served.name)[:MAX_DESCRIPTION_CHARS]
         return Tool(
             name=name,
-            effect=ToolEffect.READS if reads else ToolEffect.SPENDS if asks else ToolEffect.WRITES,
+            effect=effect,
             schema=schema_of(name, description, parameters),
             read=read,
             run=run,
             prepare=prepare if asks else None,
             is_foreign=True,
             reach=ToolReach.ROOM if is_for_rooms else ToolReach.PERSON,
+            source=f"the server {self.server.name}",
         )
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -231,13 +279,21 @@ class McpServers:
 
 
 @asynccontextmanager
-async def open_servers(servers: Sequence[McpServer], *, timeouts: McpTimeouts | None = None) -> AsyncIterator[McpServers]:
-    """Keep connections to servers as long as the block lasts. A server that fails does not end the block: it is tried again."""
+async def open_servers(
+    servers: Sequence[McpServer],
+    *,
+    timeouts: McpTimeouts | None = None,
+    check_pin: CheckPin = trust_every_tool,
+    scan: Callable[[str], object | None] = lambda _: None,
+) -> AsyncIterator[McpServers]:
+    """Keep connections to servers as long as the block lasts. A server that fails does not end the block: it is tried again.
+
+    `check_pin` and `scan` decide which of their tools are left out. Without them all tools are there, as a test may want it."""
     names = [server.name for server in servers]
     if len(set(names)) != len(names):
         raise ValueError(f"two MCP servers have the same name: {', '.join(sorted(names))}")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
-        connections = [McpConnection(server, timeouts or McpTimeouts(), nowhere) for server in servers]
+        connections = [McpConnection(server, timeouts or McpTimeouts(), nowhere, check_pin, scan) for server in servers]
         tasks = [asyncio.create_task(each.keep(), name=f"mcp {each.server.name}") for each in connections]
         try:
             yield McpServers(connections)
@@ -255,7 +311,7 @@ async def list_server_tools(server: McpServer, timeouts: McpTimeouts) -> Sequenc
     if server.command and shutil.which(server.command[0]) is None:
         raise ServerAway(f"there is no program {server.command[0]}")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
-        connection = McpConnection(server, timeouts, nowhere)
+        connection = McpConnection(server, timeouts, nowhere, trust_every_tool, lambda _: None)
         try:
             return await connection.list_once()
         except TimeoutError:
@@ -284,6 +340,25 @@ def fits_in_prompt(tool: ServedTool, server: str) -> bool:
     if size > MAX_SCHEMA_CHARS:
         log.warning("mcp_tool_left_out", server=server, tool=tool.name, schema_characters=size)
     return size <= MAX_SCHEMA_CHARS
+
+
+def definition_of(tool: ServedTool) -> ToolDefinition:
+    """Everything of a tool that a model or Hermes reads: if any of it changes, it is another tool."""
+    hints = tool.annotations
+    definition = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "schema": tool.input_schema,
+        "hints": None if hints is None else hints.model_dump(mode="json", exclude_none=True),
+    }
+    return ToolDefinition(tool.name, definition)
+
+
+def argument_text(argument: tuple[str, Any]) -> str:
+    """An argument as its user reads it before they approve it."""
+    name, value = argument
+    return f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
 
 
 def result_text(result: CallToolResult) -> str:

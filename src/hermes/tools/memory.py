@@ -1,14 +1,15 @@
-"""Tools that remember, look up and forget what the user said about themselves."""
+"""Tools that remember, look up, forget and share what the user said about themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
+from uuid import UUID
 
-from hermes.ports.tools import Notebook
+from hermes.ports.tools import FactSharing, Notebook
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
+from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 
 NOTHING_KNOWN = "Nothing is known about that."
 
@@ -58,6 +59,33 @@ async def forget_memory(
     if erased.lines:
         return f"Forgotten: {'; '.join(erased.lines)}."
     return f"Forgotten: what was said about {what}." if erased.was_said else NOTHING_KNOWN
+
+
+@tool(ToolEffect.SPENDS, ToolReach.MEMBER)
+async def share_fact(
+    sharing: FactSharing,
+    context: ToolContext,
+    *,
+    what: Annotated[str, "Which fact: a key such as allergies, or the person's own words for it.", AtMost(200)],
+    stop: Annotated[bool, "True if the person takes back what they shared here."] = False,
+) -> Offer:
+    """Offer the person who writes to share one lasting fact about themselves with this group, or to take it back, if they ask for it."""
+    facts = await sharing.find(context.tx, context.user, what)
+    if not facts:
+        raise ToolProblem("nothing is known about that, or too much at once; ask for one fact by its key or in a few words")
+    lines = "; ".join(fact.line for fact in facts)
+    act = "no longer tell the group in which you asked for it" if stop else "tell everyone in the group in which you asked for it"
+    return Offer(f"Offer: {act}: {lines}", {"turn": str(context.user.turn_id), "facts": [str(fact.id) for fact in facts], "stop": stop})
+
+
+@share_fact.confirmed
+async def _(sharing: FactSharing, context: ToolContext, terms: Mapping[str, Any]) -> str:
+    asked_in, facts = UUID(terms["turn"]), [UUID(each) for each in terms["facts"]]
+    if terms["stop"]:
+        await sharing.take_back(context.tx, context.user, asked_in, facts)
+        return "Taken back: the group is no longer told it. What was said there stays said."
+    lines = await sharing.share(context.tx, context.user, asked_in, facts)
+    return f"Shared with the group: {'; '.join(lines)}." if lines else "Nothing was shared: it does not hold any more."
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON, has_own_transactions=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
+from hermes.ports.tools import UNKNOWN_TOOL, GatedTools, ToolCall, ToolResult, ToolUser
 
 
 class NoTools:
@@ -15,4 +15,11 @@ class NoTools:
         return self
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:  # noqa: ARG002  # the port's signature
-        return ToolResult(call.id, call.name, f"Error: there is no tool {call.name[:60]!r}", is_error=True, ms=0)
+        return unknown_tool(call)
+
+    async def carry_out(self, code: str, call: ToolCall, user: ToolUser) -> ToolResult:  # noqa: ARG002  # the port's signature
+        return unknown_tool(call)
+
+
+def unknown_tool(call: ToolCall) -> ToolResult:
+    return ToolResult(call.id, UNKNOWN_TOOL, f"Error: there is no tool {call.name[:60]!r}", is_error=True, ms=0)

@@ -8,6 +8,8 @@ async def venue_search(concierge: Concierge, context: ToolContext, *, query: Ann
 async def book_delivery(concierge: Concierge, context: ToolContext, *, …) -> Offer: …   # describes the order, and does nothing
 @book_delivery.confirmed
 async def _(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str: …   # orders it, on exactly those terms
+
+The second function runs when the user concerned has approved the offer with a button or a code. No model can call it.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ class ToolEffect(StrEnum):
     WRITES = "writes"
     """The tool changes something, once per turn and index."""
     SPENDS = "spends"
-    """The tool costs money or orders something: it first makes an offer, and acts when the user has agreed."""
+    """The tool costs money, orders or cancels something, or shows something of its user to others: it makes an offer, and acts when its
+    user has approved that offer."""
 
 
 class ToolReach(StrEnum):
     """Whether a tool works for one person or for all, and so in which conversations it is offered."""
 
     PERSON = "person"
-    """It reads the data of one person, or acts in their name. Not offered in a room that several people share."""
+    """It reads the data of one person, or acts in their name. In a room that several people share, only those that spend are offered, and
+    they only make an offer, which the person is shown in private."""
+    MEMBER = "member"
+    """It shows something of one person to the room, and only makes an offer for it. Offered in rooms alone."""
     ROOM = "room"
     """It reads data that is the same for all, such as a catalogue or a price list. Offered everywhere."""
 
@@ -58,9 +64,10 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a tool would order: as text for the user, and as the terms on which it will be ordered."""
+    """What a tool would do: as text for the user, and as the terms on which it will be done."""
 
     text: str
+    """What will be done, whole: with the price, if it has one. The user approves exactly this text."""
     terms: Mapping[str, Any]
 
 
@@ -90,10 +97,8 @@ class Tool:
     """The tool works outside our transactions: if a call is interrupted, its effect may have happened."""
     reach: ToolReach = ToolReach.PERSON
     """A tool that does not say otherwise is for one person."""
-
-
-CODE_NAME, MAX_CODE_CHARS = "confirmation_code", 12
-"""The argument with which a call confirms an offer."""
+    source: str = ""
+    """Who wrote its results, for the label before them: the name of a server. Empty for our own tools."""
 
 
 @dataclass(slots=True)
@@ -110,7 +115,7 @@ class UnboundTool(Generic[S]):
     _carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
 
     def confirmed(self, carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]]) -> None:
-        """Register the function that runs when the user has agreed."""
+        """Register the function that runs when the user has approved the offer."""
         self._carry_out = carry_out
 
     def of(self, services: S) -> Tool:
@@ -129,18 +134,13 @@ class UnboundTool(Generic[S]):
         return Tool(
             name=self.name,
             effect=self.effect,
-            schema=schema_of(self.name, self.description, self.schema),
+            schema=schema_of(self.name, self.description, self.parameters.schema),
             read=lambda arguments: self.parameters.read(parse_arguments(arguments)),
             run=settle if spends else call,
             prepare=call if spends else None,
             is_foreign=self.has_own_transactions,
             reach=self.reach,
         )
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON schema of its parameters; with the code that confirms an offer, if it spends."""
-        return with_code(self.parameters.schema) if self.effect is ToolEffect.SPENDS else self.parameters.schema
 
 
 def tool(
@@ -162,12 +162,6 @@ def tool(
         return UnboundTool(function.__name__, description, effect, reach, parameters_of(function), function, has_own_transactions)
 
     return make
-
-
-def with_code(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's parameters with the one that confirms an offer."""
-    code = {"type": "string", "description": "Only after the user agreed to an offer: its code."}
-    return {**parameters, "properties": {**parameters.get("properties", {}), CODE_NAME: code}}
 
 
 def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from hermes.ports.errors import NotFound
 from hermes.ports.runtime import Transaction
-from hermes.ports.tools import EffectRecord, ErasedFacts, PendingOffer, PreferenceChange, ToolUser
+from hermes.ports.tools import EffectRecord, ErasedFacts, PreferenceChange, ToolUser
+from hermes.testing.memory import offers as memory_offers
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""
@@ -61,23 +61,15 @@ class MemoryOutcomes:
         self.effects.rows[user.user_id, user.turn_id, index] = text
 
 
-@dataclass
-class MemoryOffers:
-    effects: MemoryEffects
+class MemoryOffers(memory_offers.MemoryOffers):
+    """The port Offers, in the rows of `effects`: what a failed transaction did is gone."""
 
-    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
-        code = f"CODE{len(self.effects.rows):02d}"
-        self.effects.rows[user.user_id, code] = (pending, user.turn_id, user.now + timedelta(seconds=valid_s))
-        return code
+    def __init__(self, effects: MemoryEffects) -> None:
+        self.effects = effects
 
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
-        pending, turn_id, until = self.effects.rows.get((user.user_id, code), (None, None, None))
-        if pending is None or pending.tool != tool:
-            raise NotFound(f"there is no offer {code}")
-        if turn_id == user.turn_id or until < user.now:
-            raise NotFound(f"offer {code} cannot be taken now")
-        del self.effects.rows[user.user_id, code]
-        return pending
+    @property
+    def rows(self) -> dict[Any, Any]:  # type: ignore[override]
+        return self.effects.rows
 
 
 @dataclass

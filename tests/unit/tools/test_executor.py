@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
@@ -11,11 +12,11 @@ import structlog
 
 from hermes.packs.concierge import TOOLS
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.tools import GatedTools, ToolCall, Tools, ToolUser
-from hermes.tools.executor import Toolbox
+from hermes.ports.tools import UNKNOWN_TOOL, GatedTools, ToolCall, Tools, ToolUser
+from hermes.tools.executor import OFFER_MADE, OFFER_MADE_IN_PRIVATE, Toolbox
 from hermes.tools.gate import Gate
 from hermes.tools.no_tools import NoTools
-from hermes.tools.parameters import Between
+from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, UnboundTool, tool
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
@@ -43,7 +44,7 @@ async def put(shop: Shop, context: ToolContext, *, what: str, count: Annotated[i
 
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
-async def order(shop: Shop, context: ToolContext, *, what: str) -> Offer:
+async def order(shop: Shop, context: ToolContext, *, what: str, note: Annotated[str, "Wishes.", AtMost(5_000)] = "") -> Offer:
     """Order something."""
     return Offer(f"{what} for 5", {"what": what, "price": 5})
 
@@ -98,7 +99,8 @@ def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryT
 
 async def ask(tools: Tools, user: ToolUser, name: str, index: int = 0, **arguments: Any) -> tuple[str, bool]:
     result = await tools.run(ToolCall(f"call_{index}", name, json.dumps(arguments)), index, user)
-    assert (result.call_id, result.name, result.ms >= 0) == (f"call_{index}", name, True)
+    known = UNKNOWN_TOOL if "there is no tool" in result.text else name
+    assert (result.call_id, result.name, result.ms >= 0) == (f"call_{index}", known, True)
     return result.text, result.is_error
 
 
@@ -129,29 +131,42 @@ async def test_bad_arguments_change_nothing_and_may_be_mended() -> None:
     assert (broken.text, broken.is_error) == ("Error: the arguments are not valid JSON; send one JSON object", True)
 
 
-async def test_what_spends_is_offered_first_and_done_on_those_terms_after_the_next_message() -> None:
+async def approve(tools: Tools, user: ToolUser, code: str, name: str = "order") -> tuple[str, bool]:
+    result = await tools.carry_out(code, ToolCall("offer", name, ""), user)
+    return result.text, result.is_error
+
+
+async def test_what_spends_is_offered_and_no_call_of_a_model_carries_it_out() -> None:
     shop, user = Shop(), somebody()
     tools = replace(toolbox(shop), max_result_chars=1_000)
-    offer, is_error = await ask(tools, user, "order", what="lamp")
-    assert not is_error
-    assert offer.startswith("lamp for 5\nNothing is ordered yet.")
-    assert "call order with confirmation_code CODE01 and nothing else" in offer
-    assert await ask(tools, user, "order", what="sofa") == (offer, False)  # repeated: the same offer
-    assert await ask(tools, user, "order", 1, confirmation_code="CODE01") == ("Error: offer CODE01 cannot be taken now", True)
-    assert shop.done == []
-    after = later(user, minutes=5)
-    assert await ask(tools, after, "order", confirmation_code=" code01", what="sofa") == ("ordered lamp", False)
-    assert await ask(tools, after, "order", confirmation_code="CODE01") == ("ordered lamp", False)  # re-driven: what the first one brought
-    assert await ask(tools, later(after), "order", confirmation_code="CODE01") == ("Error: there is no offer CODE01", True)
-    assert shop.done == [f"ordered lamp for 5 under {after.turn_id}/0"]
+    made = await tools.run(ToolCall("c", "order", '{"what": "lamp"}'), 0, user)
+    assert made.offer is not None
+    assert (made.text, made.is_error) == (f"lamp for 5\n{OFFER_MADE}", False)
+    assert (made.offer.tool, made.offer.text, made.offer.expires_at) == ("order", "lamp for 5", user.now + timedelta(minutes=30))
+    code = made.offer.code
+    assert code not in made.text, "the model is not told the code"
+    assert (await tools.run(ToolCall("c", "order", '{"what": "sofa"}'), 0, user)).offer == made.offer  # repeated: the same offer
+    for words in ({"confirmation_code": code}, {"what": "lamp", "code": code, "confirmed": True, "approve": code}):
+        await ask(tools, later(user, minutes=5), "order", **words)
+    assert shop.done == [], "whatever a model calls, in whichever turn"
+    assert (await approve(tools, user, code))[1], "not in the turn that offered it"
+    after = later(user, minutes=6)
+    assert await approve(tools, after, code) == ("ordered lamp", False)
+    assert await approve(tools, after, code) == ("ordered lamp", False)  # re-driven: what the first one brought
+    assert await approve(tools, later(after), code) == ("Error: nothing was done now: the offer is approved", True)
+    assert shop.done == [f"ordered lamp for 5 under {user.turn_id}/0"]
 
 
-async def test_an_offer_is_for_one_user_one_tool_and_half_an_hour() -> None:
+async def test_an_offer_is_for_one_user_and_half_an_hour_and_shows_all_that_the_model_wrote() -> None:
     shop, user = Shop(), somebody()
     tools = toolbox(shop)
-    await ask(tools, user, "order", what="lamp")
-    assert (await ask(tools, somebody(), "order", confirmation_code="CODE01"))[1]
-    assert (await ask(tools, later(user, minutes=31), "order", confirmation_code="CODE01"))[1]
+    made = await tools.run(ToolCall("c", "order", '{"what": "lamp", "note": "to Eve"}'), 0, user)
+    assert made.offer is not None
+    assert made.offer.text == "lamp for 5; note: to Eve"
+    assert await approve(tools, somebody(), made.offer.code) == ("Error: nothing was done now: there is no such offer", True)
+    assert await approve(tools, later(user, minutes=31), made.offer.code) == ("Error: nothing was done now: the offer is expired", True)
+    too_long = await tools.run(ToolCall("c", "order", json.dumps({"what": "y" * 300, "note": "z" * 3_000})), 1, user)
+    assert (too_long.offer, too_long.is_error) == (None, True)
     assert shop.done == []
 
 
@@ -216,13 +231,21 @@ async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() ->
     assert shop.done == ["outside it", "outside refused", "outside bomb"]
 
 
-async def test_a_foreign_tool_can_ask_for_confirmation_too() -> None:
+async def test_an_approved_foreign_tool_runs_at_most_once() -> None:
     shop, user = Shop(), somebody()
     tools = replace(toolbox(shop, foreign(shop, ToolEffect.SPENDS)), max_result_chars=1_000)
-    assert (await ask(tools, user, "far", what="it"))[0].startswith("would do it\nNothing is ordered yet")
+    codes = []
+    for index, what in enumerate(("it", "bomb")):
+        made = await tools.run(ToolCall("c", "far", json.dumps({"what": what})), index, user)
+        assert made.offer is not None
+        codes.append(made.offer.code)
     assert shop.done == []
-    assert await ask(tools, later(user), "far", confirmation_code="CODE01") == ("did it", False)
-    assert shop.done == ["outside it"]
+    after = later(user)
+    assert [await approve(tools, after, codes[0], "far") for _ in range(2)] == [("did it", False)] * 2
+    assert (await approve(tools, after, codes[1], "far"))[1]
+    cut_off = "Error: far was begun before and cut off; it may have happened, so do not repeat it and tell the user"
+    assert await approve(tools, after, codes[1], "far") == (cut_off, True), "on a guess it is not repeated"
+    assert shop.done == ["outside it", "outside bomb"]
 
 
 async def test_our_tool_wins_over_a_servers_of_the_same_name() -> None:
@@ -283,18 +306,24 @@ async def read_aloud(shop: Shop, context: ToolContext) -> str:
     return "no smoking"
 
 
-async def test_in_a_room_only_tools_that_are_for_a_room_are_offered_and_run() -> None:
-    shop = Shop()
+async def test_in_a_room_only_tools_for_a_room_run_and_what_spends_only_makes_an_offer() -> None:
+    shop, user = Shop(), somebody()
     whole = toolbox(shop, read_aloud.of(shop), replace(put.of(shop), name="put_elsewhere", is_foreign=True))
     room = replace(whole.for_room(), max_result_chars=1_000)
     gated = room.gate("anything", language="en", warm=None, has_tool_history=True)
-    assert [schema["function"]["name"] for schema in gated.schemas] == ["read_aloud"]
+    assert [schema["function"]["name"] for schema in gated.schemas] == ["read_aloud"], "the gate of this test does not choose order"
     assert await ask(room, somebody(), "read_aloud") == ("no smoking", False)
-    for name in ("look", "put", "order", "put_elsewhere"):
+    for name in ("look", "put", "put_elsewhere"):
         text, is_error = await ask(room, somebody(), name, what="tea")
         assert is_error
         assert "nothing was looked up and nothing was done" in text
         assert "private chat" in text
+    made = await room.run(ToolCall("c", "order", '{"what": "tea"}'), 0, user)
+    assert made.text == OFFER_MADE_IN_PRIVATE, "the room reads nothing of it"
+    assert made.offer is not None
+    assert made.offer.text == "tea for 5"
+    nowhere, is_error = await ask(room, replace(somebody(), has_private_chat=False), "order", what="tea")
+    assert (is_error, "this person has none yet" in nowhere) == (True, True)
     assert shop.done == []
     assert await ask(room, somebody(), "put_it") == ("Error: there is no tool 'put_it'", True), "others are not even suggested"
     assert (await ask(whole, somebody(), "put", what="tea"))[0] == "put 1 tea as 1", "in private all of them are there"

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import Any
 
 from hermes.channels import meta
+from hermes.channels.buttons import BUTTONS, buttons_on_last
 from hermes.channels.instagram.parse import parse_events
-from hermes.channels.text import Style, count_utf8_bytes, read_markdown, split
+from hermes.channels.text import RichText, Style, count_utf8_bytes, read_markdown, split
 from hermes.channels.webhook_values import as_text
-from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
+from hermes.ports.channels import Button, Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
 MAX_TEXT_BYTES = 1000
@@ -94,11 +95,18 @@ class InstagramChannel:
         """Bodies with nothing but `text`; each URL is written after its link's text."""
         return [{"text": part.plain} for part in split(read_markdown(markdown, STYLE), MAX_TEXT_BYTES, count_utf8_bytes)]
 
+    def with_buttons(self, text: str, buttons: Sequence[Button]) -> Sequence[Mapping[str, Any]]:
+        """The port SupportsButtons: quick replies."""
+        return buttons_on_last([{"text": part.text} for part in split(RichText(text), MAX_TEXT_BYTES, count_utf8_bytes)], buttons)
+
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"text": body["text"]}
+        return {name: value for name, value in body.items() if name in ("text", BUTTONS)}
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
-        return self._post({"recipient": {"id": to.channel_id}, "message": {"text": body["text"]}})
+        message: dict[str, Any] = {"text": body["text"]}
+        if BUTTONS in body:
+            message["quick_replies"] = [{"content_type": "text", "title": each["label"], "payload": each["id"]} for each in body[BUTTONS]]
+        return self._post({"recipient": {"id": to.channel_id}, "message": message})
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:  # noqa: ARG002  # the port's signature
         return self._post({"recipient": {"id": to.channel_id}, "sender_action": "typing_on"})

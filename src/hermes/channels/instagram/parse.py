@@ -66,7 +66,8 @@ def events_in_item(item: Mapping[str, Any], account: InstagramAccount) -> Iterat
         yield Ignored(reason="echo" if sender else "incomplete")
     elif postback := as_object(item.get("postback")):
         text = as_text(postback.get("title")) or as_text(postback.get("payload"))
-        yield inbound_message(item, postback, InstagramContent(text), sender, account) if text.strip() else Ignored(reason="incomplete")
+        content = InstagramContent(text, choice=as_text(postback.get("payload")))
+        yield inbound_message(item, postback, content, sender, account) if text.strip() else Ignored(reason="incomplete")
     elif reacted := as_object(item.get("reaction")):
         yield parse_reaction(reacted, sender)
     elif "read" in item or "delivery" in item:
@@ -113,6 +114,7 @@ def inbound_message(
             event_key=f"{account.instagram_id}:{message_id}",
             sent_at=as_time(item.get("timestamp"), now=account.now),
             attachments=tuple(file.reference for file in media[len(content.media[:1]) :]),
+            choice=content.choice,
         ),
         message_id=message_id,
         media=media,
@@ -170,6 +172,8 @@ class InstagramContent:
     media_type: str | None = None
     story: Media | None = None
     """The story that the message replies to."""
+    choice: str = ""
+    """The payload of the button that was pressed."""
 
 
 def content_of(message: Mapping[str, Any]) -> InstagramContent | None:
@@ -190,7 +194,7 @@ def content_of(message: Mapping[str, Any]) -> InstagramContent | None:
     if files:
         return InstagramContent(text, media, files[0][1], story)
     if text.strip():
-        return InstagramContent(text, story=story)
+        return InstagramContent(text, story=story, choice=as_text(as_object(message.get("quick_reply")).get("payload")))
     return InstagramContent("", media_type=UNSUPPORTED, story=story) if attached or message.get("is_unsupported") is True else None
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hermes.channels.buttons import BUTTONS, buttons_on_last
 from hermes.channels.telegram.api import BotApi, secrets_of
 from hermes.channels.telegram.parse import CALLBACK_PREFIX, parse_events, recipient_fields
 from hermes.channels.text import RichText, Span, SpanKind, read_markdown, split, utf16_length
 from hermes.channels.webhook_values import as_int, as_object, as_text, check_secret, parse_object
-from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
+from hermes.ports.channels import Button, Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
 MAX_TEXT_UTF16 = 4096
@@ -49,12 +50,20 @@ class TelegramChannel:
         """Bodies with `text`, and with `entities` if something in it is marked. Telegram has nothing to parse."""
         return [message_body(part) for part in split(read_markdown(markdown), MAX_TEXT_UTF16, message_size)]
 
+    def with_buttons(self, text: str, buttons: Sequence[Button]) -> Sequence[Mapping[str, Any]]:
+        """The port SupportsButtons: an inline keyboard, whose presses come back as callback queries."""
+        return buttons_on_last([{"text": part.text} for part in split(RichText(text), MAX_TEXT_UTF16, message_size)], buttons)
+
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"text": body["text"]}
+        return {name: value for name, value in body.items() if name in ("text", BUTTONS)}
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         # Without a preview: the linked page writes it, not Hermes, and it takes up the screen.
-        message = {**recipient_fields(to), **body, "link_preview_options": {"is_disabled": True}}
+        content = {name: value for name, value in body.items() if name != BUTTONS}
+        message = {**recipient_fields(to), **content, "link_preview_options": {"is_disabled": True}}
+        if BUTTONS in body:
+            row = [{"text": each["label"], "callback_data": each["id"]} for each in body[BUTTONS]]
+            message["reply_markup"] = {"inline_keyboard": [row]}
         reply_to = as_int(to.reply_to)
         if reply_to is not None:
             # The user may have deleted the message; the answer is still worth sending.

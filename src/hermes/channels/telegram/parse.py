@@ -2,7 +2,7 @@
 
 message business_message     InboundMessage, if a person wrote it; in a group, if it is for the bot
                              IdChanged, if it says that a group became a supergroup
-callback_query               InboundMessage: a user pressed a button; its data, which Hermes wrote, is the text
+callback_query               InboundMessage: a user pressed a button; its data, which Hermes wrote, is the choice, and its label the text
 message_reaction             Reaction of a user, or of a chat (`actor_chat`, if the user is anonymous), to a message
 my_chat_member               ReachabilityChanged: a user blocked or unblocked the bot, a group added or removed it
 any other                    Ignored, unknown kinds too. Edits never start a turn; posts in channels are for their readers; Hermes cannot
@@ -15,7 +15,7 @@ mentions the bot."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -147,12 +147,20 @@ def parse_callback(callback: Mapping[str, Any], update: UpdateContext) -> Inboun
     if not (data and callback_id and channel_id_of(message) and as_text(sender.get("id"))) or sender.get("is_bot") is True:
         return Ignored(reason="callback_query")
     undated = {key: value for key, value in message.items() if key != "date"}
+    content = TelegramContent(pressed_label(message, data) or data)
     return InboundMessage(
-        envelope=build_envelope(undated, sender, TelegramContent(data), update),
+        envelope=replace(build_envelope(undated, sender, content, update), choice=data),
         message_id=f"{CALLBACK_PREFIX}{callback_id}",
         reply_to=as_text(message.get("message_id")) or None,
         name=sender_name(sender),
     )
+
+
+def pressed_label(message: Mapping[str, Any], data: str) -> str:
+    """The label of the button with this data; empty if the message does not show it any more."""
+    rows = as_object(message.get("reply_markup")).get("inline_keyboard")
+    buttons = [button for row in (rows if isinstance(rows, list) else ()) for button in objects_in(row)]
+    return next((as_text(button.get("text")) for button in buttons if button.get("callback_data") == data), "")
 
 
 def parse_reaction(reaction: Mapping[str, Any], update: UpdateContext) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike

@@ -8,16 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from hermes.channels import meta
-from hermes.channels.text import read_markdown, split
+from hermes.channels.buttons import BUTTONS, buttons_on_last
+from hermes.channels.text import RichText, read_markdown, split
 from hermes.channels.webhook_values import as_text, objects_in
 from hermes.channels.whatsapp.markup import STYLE, markup_size, render_markup
 from hermes.channels.whatsapp.parse import OUTCOME_BY_SUBCODE, is_group, parse_events, recipient_fields
 from hermes.channels.whatsapp.providers import Provider
-from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
+from hermes.ports.channels import Button, Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
 MAX_TEXT_CHARS = 4096
 """The longest text of one message, in characters, markup included."""
+MAX_BUTTON_TEXT_CHARS = 1024
+"""The longest text above buttons."""
 PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
 
 
@@ -70,8 +73,14 @@ class WhatsAppChannel:
         parts = [(render_markup(part), part.plain) for part in split(read_markdown(markdown, STYLE), MAX_TEXT_CHARS, markup_size)]
         return [{"text": text} if text == plain else {"text": text, "plain": plain} for text, plain in parts]
 
+    def with_buttons(self, text: str, buttons: Sequence[Button]) -> Sequence[Mapping[str, Any]]:
+        """The port SupportsButtons: an interactive message with reply buttons. What is too long for one stands in messages before it."""
+        return buttons_on_last(
+            [{"text": render_markup(part)} for part in split(RichText(text), MAX_BUTTON_TEXT_CHARS, markup_size)], buttons
+        )
+
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"text": body.get("plain", body["text"])}
+        return {"text": body.get("plain", body["text"]), **({BUTTONS: body[BUTTONS]} if BUTTONS in body else {})}
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
         """The port SupportsTemplates."""
@@ -82,6 +91,12 @@ class WhatsAppChannel:
         """The request that sends one rendered message, or a `template`."""
         if "template" in body:
             message = {"type": "template", "template": body["template"]}
+        elif BUTTONS in body:
+            replies = [{"type": "reply", "reply": {"id": each["id"], "title": each["label"]}} for each in body[BUTTONS]]
+            message = {
+                "type": "interactive",
+                "interactive": {"type": "button", "body": {"text": body["text"]}, "action": {"buttons": replies}},
+            }
         else:
             # Without a preview: the linked page writes it, not Hermes, and it takes up the screen.
             message = {"type": "text", "text": {"body": body["text"], "preview_url": False}}

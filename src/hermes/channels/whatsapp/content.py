@@ -37,6 +37,8 @@ class WhatsAppContent:
     text: str
     media: Media | None = None
     media_type: str | None = None
+    choice: str = ""
+    """The id of the reply button that was pressed."""
 
 
 def content_of(message: Mapping[str, Any]) -> WhatsAppContent | None:
@@ -48,7 +50,7 @@ def content_of(message: Mapping[str, Any]) -> WhatsAppContent | None:
         return file_content(kind, as_object(message.get(kind)))
     spell = TEXT_BY_KIND.get(kind)
     text = spell(message.get(kind)) if spell is not None else ""
-    return WhatsAppContent(text) if text.strip() else None
+    return WhatsAppContent(text, choice=pressed_id(message)) if text.strip() else None
 
 
 def file_content(kind: str, part: Mapping[str, Any]) -> WhatsAppContent:
@@ -86,6 +88,11 @@ def interactive_text(part: Any) -> str:
     fields = parse_object(as_text(form.get("response_json")).encode()) or {}
     lines = [f"{as_text(name)}: {form_value_text(value)}" for name, value in fields.items() if name != "flow_token"]
     return "\n".join(lines) or as_text(form.get("body"))
+
+
+def pressed_id(message: Mapping[str, Any]) -> str:
+    """The id of the reply button that was pressed; empty for every other message. The list of an operator's own message is no button."""
+    return as_text(as_object(as_object(message.get("interactive")).get("button_reply")).get("id"))
 
 
 def form_value_text(value: Any) -> str:

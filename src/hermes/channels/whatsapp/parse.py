@@ -159,6 +159,7 @@ def inbound_message(message: Mapping[str, Any], content: WhatsAppContent, sender
             event_key=f"{number.phone_number_id}:{message_id}",
             sent_at=as_time(message.get("timestamp"), now=number.now),
             is_shared=bool(group_id),
+            choice=content.choice,
         ),
         message_id=message_id,
         media=(content.media,) if content.media else (),

@@ -92,18 +92,19 @@ def test_the_same_person_at_another_account_is_another_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "said", "choice"),
     [
-        (message(text="Yes", quick_reply={"payload": "CONFIRM"}), "Yes"),
-        (message(quick_reply={"payload": "CONFIRM"}), "CONFIRM"),
-        (message(attachments=[{"type": "like_heart"}]), "❤️"),
-        (message(text="thanks", attachments=[{"type": "like_heart"}]), "thanks"),
-        (item(postback={"mid": "mid.1", "title": "Track order", "payload": "TRACK"}), "Track order"),
-        (item(postback={"mid": "mid.1", "payload": "TRACK"}), "TRACK"),
+        (message(text="Yes", quick_reply={"payload": "CONFIRM"}), "Yes", "CONFIRM"),
+        (message(quick_reply={"payload": "CONFIRM"}), "CONFIRM", "CONFIRM"),
+        (message(attachments=[{"type": "like_heart"}]), "❤️", ""),
+        (message(text="thanks", attachments=[{"type": "like_heart"}]), "thanks", ""),
+        (item(postback={"mid": "mid.1", "title": "Track order", "payload": "TRACK"}), "Track order", "TRACK"),
+        (item(postback={"mid": "mid.1", "payload": "TRACK"}), "TRACK", "TRACK"),
     ],
 )
-def test_what_is_said_without_typing_is_text_too(written: dict[str, Any], said: str) -> None:
-    assert heard(written) == [hello(text=said)]
+def test_what_is_said_without_typing_is_text_too(written: dict[str, Any], said: str, choice: str) -> None:
+    expected = hello(text=said)
+    assert heard(written) == [replace(expected, envelope=replace(expected.envelope, choice=choice))]
 
 
 def test_a_postback_without_an_id_is_known_by_who_and_when() -> None:

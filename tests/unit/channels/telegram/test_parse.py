@@ -253,7 +253,7 @@ def test_what_is_nothing_to_us_is_passed(payload: Any, reason: str) -> None:
 
 def test_a_pressed_button_says_its_data() -> None:
     pressed = hello(text="book:2")
-    undated = replace(pressed, envelope=replace(pressed.envelope, sent_at=None))
+    undated = replace(pressed, envelope=replace(pressed.envelope, sent_at=None, choice="book:2"))
     assert happened(SAMPLES["button"]) == [replace(undated, message_id="callback:4382", reply_to="40")]
 
 

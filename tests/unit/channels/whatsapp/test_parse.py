@@ -233,7 +233,9 @@ def test_without_a_number_in_the_settings_all_are_taken_and_kept_apart() -> None
     ],
 )
 def test_what_is_said_without_typing_is_text_too(written: dict[str, Any], said: str) -> None:
-    assert heard(written) == [hello(text=said)]
+    pressed = written.get("interactive", {}).get("button_reply", {}).get("id", "")
+    expected = hello(text=said)
+    assert heard(written) == [replace(expected, envelope=replace(expected.envelope, choice=pressed))]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, OutOfCredit, PortError
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.spending import PostgresCredits
+from hermes.stores.postgres.credits import PostgresCredits
 
 # Few of each, so that empty balances, repeats and the wrong user for a turn happen all the time.
 NAMESPACE = UUID(int=0)

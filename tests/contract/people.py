@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from hermes.ports.sessions import Session
+from hermes.ports.session import Session
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring

@@ -18,7 +18,7 @@ from hermes.ports.backends import Usage
 from hermes.ports.credits import CallsPaused
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.spending import PostgresModelCalls
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.agent_spend import RedisAgentSpend
 from tests.contract.test_budgets import MONDAY_MIDNIGHT, SUNDAY, Bell, HandClock, Wire, client_of, outcomes
 

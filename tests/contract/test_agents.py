@@ -11,7 +11,7 @@ from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEvent, FleetEventKind, SwapReason, Tone
-from hermes.stores.postgres.accounts import PostgresAgents
+from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.database import Database
 from tests.unit.gateway.test_fleet import MemoryAgents
 

@@ -283,3 +283,22 @@ async def test_a_message_that_fails_for_hours_arrives_and_after_a_day_it_is_old_
     await book.claim()
     await book.passes(86_401)
     assert await book.claim() == ClaimedSends()
+
+
+async def test_what_each_destination_was_told_is_known_and_pages_follow_each_other(book: Book) -> None:
+    await book.report(BREAKER, AlertReport(event="disk_full"))
+    claimed = await book.claim()
+    first, second = claimed.sends
+    await book.settle(first)
+    await book.settle(second, failed="it answered 500", retry_in_s=30)
+    async with book.begin() as tx:
+        newest, oldest = await book.records.list(tx)
+        told = {each.alert_id: each for each in await book.records.told(tx, [newest.id, oldest.id])}
+        assert await book.records.told(tx, []) == []
+        assert await book.records.list(tx, limit=1) == [newest]
+        assert await book.records.list(tx, before=(newest.last_at, newest.id)) == [oldest]
+        assert await book.records.list(tx, before=(oldest.last_at, oldest.id)) == []
+    sent, failed = told[first.alert.id], told[second.alert.id]
+    assert (sent.destination, sent.stage, sent.messages, sent.failed) == ("slack", AlertStage.RAISED, 1, None)
+    assert sent.sent_at is not None
+    assert (failed.sent_at, failed.messages, failed.tries, failed.failed) == (None, 0, 1, "it answered 500")

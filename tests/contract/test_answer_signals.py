@@ -73,6 +73,20 @@ async def test_a_ring_that_came_before_the_wait_is_not_lost(redis_url: str, here
         assert await bell.wait(0.0) is True
 
 
+async def test_an_answer_that_came_before_its_request_listened_rings_at_once(
+    redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals
+) -> None:
+    turn_id, later = uuid4(), uuid4()
+    async with here.listen(later) as bell:
+        await until_subscribed(redis_url)
+        await bell.wait(0.05)
+        await there.announce(turn_id)
+        await there.announce(later)
+        assert await bell.wait(5.0) is True
+    async with here.listen(turn_id) as bell:
+        assert await bell.wait(0.0) is True
+
+
 async def test_many_turns_wait_at_once_over_one_connection_and_each_hears_its_own(
     redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals
 ) -> None:
@@ -178,3 +192,19 @@ async def test_what_is_no_announcement_is_ignored(redis_url: str, here: RedisAns
         await stranger.publish(PUBSUB_CHANNEL, b"\xff not a turn")
         await there.announce(turn_id)
         assert await bell.wait(5.0) is True
+
+
+async def test_a_process_knows_whether_it_hears(redis_url: str, here: RedisAnswerSignals) -> None:
+    assert not here.is_heard
+    async with here.listen(uuid4()) as bell, Redis.from_url(redis_url) as nemesis:
+        await bell.wait(5.0)
+        assert here.is_heard
+        async with nemesis.pipeline() as cut:  # at once, so that it cannot subscribe again in between
+            cut.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            cut.execute_command("CLIENT", "PAUSE", "500", "ALL")
+            await cut.execute()
+        async with asyncio.timeout(10):
+            while here.is_heard:  # noqa: ASYNC110  # a lost connection rings no bell
+                await asyncio.sleep(0.01)
+            while not here.is_heard:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

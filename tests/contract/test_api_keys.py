@@ -8,7 +8,7 @@ import pytest
 
 from hermes.ports.errors import IdempotencyKeyReused, NotFound
 from hermes.ports.users import ApiKey
-from hermes.stores.postgres.accounts import PostgresApiKeys, PostgresIdempotencyKeys
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
 from hermes.stores.postgres.database import Database, connection_of
 
 

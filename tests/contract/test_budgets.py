@@ -29,7 +29,8 @@ from hermes.ports.models import CallOutcome, CallSource, DayTotals, ModelCall
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS, ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
@@ -232,7 +233,14 @@ async def outcomes(*tries: Any) -> list[Any]:
 async def test_a_reservation_becomes_what_was_really_used(here: Process, ann: UUID) -> None:
     hold = await here.reserve(ann, 400)
     assert hold == BudgetHold(
-        id=hold.id, user_id=ann, day=SUNDAY, tokens=400, day_limit=DAY, month_limit=MONTH, expires_at=NOON + timedelta(seconds=60)
+        id=hold.id,
+        user_id=ann,
+        day=SUNDAY,
+        tokens=400,
+        day_limit=DAY,
+        month_limit=MONTH,
+        reserved_at=NOON,
+        expires_at=NOON + timedelta(seconds=60),
     )
     assert await here.used(ann) == (0, 400, 0, 0, 400)
     await here.budgets.settle(hold, tokens=150, micro_usd=77)
@@ -624,11 +632,11 @@ async def test_a_redis_that_hangs_for_longer_refuses_and_nothing_stays_reserved(
 
 
 class Lossy(ScriptBatch):
-    """The way to Redis on which replies to reservations get lost, or the reservations come late."""
+    """The way to Redis on which replies to reservations or to locks get lost, or the reservations come late."""
 
-    def __init__(self, redis: Redis, *, lost: int = 0, late: int = 0) -> None:
+    def __init__(self, redis: Redis, *, lost: int = 0, late: int = 0, lost_locks: int = 0) -> None:
         super().__init__(redis)
-        self.lost, self.late = lost, late
+        self.lost, self.late, self.lost_locks = lost, late, lost_locks
         self.on_their_way: list[tuple[AsyncScript, Sequence[str], Sequence[Any]]] = []
 
     async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -639,6 +647,9 @@ class Lossy(ScriptBatch):
         reply = await super().run(script, keys, args)
         if script.script == SCRIPTS["reserve"] and reply[0] == b"reserved" and self.lost:
             self.lost -= 1
+            raise ConnectionError("lost")
+        if script.script == SCRIPTS["lock"] and self.lost_locks:
+            self.lost_locks -= 1
             raise ConnectionError("lost")
         return reply
 
@@ -651,6 +662,14 @@ class Lossy(ScriptBatch):
 def lossy(here: Process, **faults: int) -> tuple[RedisBudgets, Lossy]:
     way = Lossy(here.redis, **faults)
     return RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, batch=way, max_pause_s=0.05), way
+
+
+async def test_a_process_whose_lock_was_set_without_its_knowledge_rebuilds_all_the_same(here: Process, ann: UUID) -> None:
+    await here.redis.flushall()
+    here.calls.rebuilds = 0
+    budgets, _ = lossy(here, lost_locks=1)
+    await budgets.reserve(ann, day_limit=DAY, month_limit=MONTH, tokens=100, lease_s=60)
+    assert here.calls.rebuilds == 1
 
 
 async def test_a_reservation_whose_answers_were_lost_is_made_once(here: Process, ann: UUID) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from procrastinate.manager import JobManager
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -27,12 +28,14 @@ from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
-from hermes.stores.postgres.accounts import PostgresAgents, PostgresChannelAccounts
+from hermes.stores.postgres.agents import PostgresAgents
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, RunningJobs, new_app, open_job_queue
+from hermes.stores.postgres.job_queue import TURNS, PostgresJobQueue, open_job_queue
+from hermes.stores.postgres.job_worker import JobTask, JobWorker, RunningJobs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresModelCalls
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import BudgetCharge, RedisBudgets
 from hermes.tasks import end_tasks
@@ -89,7 +92,7 @@ async def test_what_sends_owed_charges_ends_after_one_cancellation_wherever_it_c
         budgets = RedisBudgets(redis, database, PostgresModelCalls(), alerts=Bell(), clock=HandClock())
         hold = await budgets.reserve(user.id, day_limit=DAY, month_limit=MONTH, tokens=1, lease_s=LEASE_S)
         while True:  # it has an end where nothing is owed any more
-            budgets._owed[hold.id] = BudgetCharge(hold, 0, 0)
+            budgets._owed[hold.id] = BudgetCharge(hold, 0, 0, datetime.now(UTC))
             await budgets._replay()
 
     await ends_wherever_cancelled(replay, places=50)
@@ -123,13 +126,25 @@ async def test_what_follows_ends_when_its_connection_dies_together_with_the_canc
     assert {line["event"] for line in logs} <= {"channels_not_read"}
 
 
+def turn_worker(database: Database, work: PostgresJobQueue, manager: JobManager | None = None) -> JobWorker:
+    return JobWorker(
+        database=database,
+        manager=manager or work._app.job_manager,
+        queue=TURNS,
+        tasks={"turn": JobTask(Recorder().turn, lambda _: 0.1)},
+        running_jobs=RunningJobs(),
+        concurrency=2,
+        poll_s=QUICK.poll_s,
+        drain_s=QUICK.drain_s,
+        stalled_after_s=QUICK.stalled_after_s,
+    )
+
+
 async def test_a_worker_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:
     async with open_job_queue(database) as work:
 
         async def serve() -> None:
-            app = new_app(work._app.connector)
-            app.task(name="turn", queue=TURNS, pass_context=True)(RunningJobs().track(Recorder().turn))
-            await work._serve(app, TURNS, 2, QUICK)
+            await work._serve(lambda: turn_worker(database, work), TURNS, QUICK)
 
         # What it waits for comes when it is told to stop, and not before.
         await ends_wherever_cancelled(serve, places=1, moments=[Moment.WAITING])
@@ -140,7 +155,7 @@ async def test_a_worker_ends_after_one_cancellation_wherever_it_comes(database: 
 async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Database) -> None:
     starting, has_answer = asyncio.Event(), asyncio.Event()
 
-    class DeafAtTheStart(OwnedJobManager):
+    class DeafAtTheStart(JobManager):
         async def register_worker(self) -> int:
             starting.set()
             with suppress(asyncio.CancelledError):  # as where the pool's connection comes in the same moment
@@ -149,9 +164,8 @@ async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Databa
             return await super().register_worker()
 
     async with open_job_queue(database) as work:
-        app = new_app(work._app.connector)
-        app.job_manager = DeafAtTheStart(work._app.connector)
-        serving = asyncio.create_task(work._serve(app, TURNS, 2, QUICK))
+        manager = DeafAtTheStart(work._app.connector)
+        serving = asyncio.create_task(work._serve(lambda: turn_worker(database, work, manager), TURNS, QUICK))
         await starting.wait()
         serving.cancel()
         await asyncio.sleep(0)

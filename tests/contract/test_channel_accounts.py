@@ -4,7 +4,7 @@ import pytest
 
 from hermes.ports.channels import ChannelAccount
 from hermes.ports.errors import NotFound
-from hermes.stores.postgres.accounts import PostgresChannelAccounts
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys, new_master_key

@@ -180,3 +180,24 @@ async def test_no_process_waits_for_a_holder_that_froze_within_a_transaction(dat
             assert await rota.take(tx, "dreams", 7, lease_s=60) is None, "what the frozen one wrote may still be committed"
     async with database.begin() as tx:
         assert await rota.take(tx, "dreams", 7, lease_s=60) is not None
+
+
+async def test_a_chore_that_is_asked_for_is_taken_again_in_its_slot(house: House) -> None:
+    chores, transactions = house.rota, house.transactions
+    async with transactions.begin() as tx:
+        assert not await chores.ask(tx, "sweep"), "no process ever took it, so it is due anyway"
+        lease = await chores.take(tx, "sweep", 7, lease_s=60)
+        assert lease is not None
+        assert not await chores.ask(tx, "sweep"), "a process is doing it"
+        await chores.end(tx, lease)
+    async with transactions.begin() as tx:
+        assert await chores.take(tx, "sweep", 7, lease_s=60) is None
+        assert await chores.ask(tx, "sweep")
+        again = await chores.take(tx, "sweep", 7, lease_s=60)
+        assert again is not None
+        assert again.epoch == lease.epoch + 1
+        await chores.give_back(tx, again, pause_s=600, failed="LookupError")
+    async with transactions.begin() as tx:
+        assert await chores.take(tx, "sweep", 7, lease_s=60) is None, "it pauses after the failure"
+        assert await chores.ask(tx, "sweep")
+        assert await chores.take(tx, "sweep", 7, lease_s=60) is not None

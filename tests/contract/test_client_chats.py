@@ -1,6 +1,7 @@
 """Chats that are found again by what was said in them."""
 
 import asyncio
+from dataclasses import replace
 from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +12,7 @@ from hermes.gateway.client_chats import ChatFingerprinter
 from hermes.graph import CallRecord
 from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
-from hermes.ports.sessions import ChatFingerprint, ChatMatch, ClientChats, GraphEntry
+from hermes.ports.sessions import ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -75,10 +76,14 @@ async def test_a_chat_is_found_by_a_list_that_ends_with_its_response(house: Hous
 
 
 async def test_by_an_echo_alone_the_list_must_be_looked_at(house: House) -> None:
-    chat = await house.begin(user("one"), said("1"))
-    found = await house.find(user("(summary)"), said("1"), user("two"))
+    chat = await house.begin(user("one"), said("one is the first number"))
+    found = await house.find(user("(summary)"), said("one is the first number"), user("two"))
     assert found is not None
     assert (found.session_id, found.known) == (chat, None)
+    await house.begin(user("three"), said("yes"))
+    assert await house.find(user("an example"), said("yes"), user("two")) is None, "a short answer may be the client's own"
+    short = await house.find(user("(summary)"), user("three"), said("yes"))
+    assert short is not None, "with its question it is ours"
 
 
 async def test_the_longest_known_list_comes_before_the_newest_echo(house: House) -> None:
@@ -88,9 +93,9 @@ async def test_the_longest_known_list_comes_before_the_newest_echo(house: House)
         first,
         second,
     ]
-    echo = await house.find(user("c"), said("ok"))
-    assert echo is not None
-    assert echo.session_id == second, "of equal answers the newest decides"
+    for question in ("d", "e"):
+        await house.begin(user(question), said("all of it is done now"))
+    assert await house.find(user("c"), said("all of it is done now")) is None, "an answer of two chats is evidence for neither"
     longer = await house.begin(user("a"), said("ok"), user("more"), said("more"))
     both = await house.find(user("a"), said("ok"), user("more"), said("more"))
     assert both is not None
@@ -274,3 +279,31 @@ async def test_an_answer_that_says_nothing_leaves_no_mark(house: House) -> None:
     await house.chats.add(house.alice, None, entries(user("one"), said(""), sample_id="a"), None, call_of(house))
     async with house.database.begin() as tx:
         assert await (await connection_of(tx).execute("select count(*) from door_samples")).fetchone() == (0,)
+
+
+async def test_no_chat_is_begun_for_a_request_with_a_trace_of_another_and_nothing_is_written(house: House) -> None:
+    question, answer, more, last = user("one"), said("1"), user("two"), said("2")
+    first = marks(question, answer)[0]
+    shown = ChatTraces(contexts=(b"c" * 32,), spans=(b"s" * 32,))
+    chat = await house.chats.add(
+        house.alice, None, entries(question, answer, sample_id="a"), replace(first, traces=shown), known := call_of(house)
+    )
+    mark = marks(more, last)[0]
+    for traces in (ChatTraces(contexts=shown.contexts), ChatTraces(spans=(b"x" * 32, *shown.spans))):
+        call = call_of(house)
+        assert await house.chats.add(house.alice, None, entries(more, last, sample_id="b"), mark, call, unless=traces) is None
+    assert await rows(house) == [(known.id, chat, 7)]
+    async with house.database.begin() as tx:
+        assert await (await connection_of(tx).execute("select count(*) from sessions")).fetchone() == (1,)
+    unrelated = ChatTraces(spans=(b"y" * 32,))
+    assert await house.chats.add(house.alice, None, entries(more, last, sample_id="b"), mark, call_of(house), unless=unrelated) is not None
+
+
+async def test_a_chat_that_has_moved_takes_no_call(house: House) -> None:
+    question, answer = user("one"), said("1")
+    await house.chats.add(house.alice, None, entries(question, answer, sample_id="a"), marks(question, answer)[0], call_of(house))
+    found = await house.chats.look(house.alice, marks(question, answer))
+    assert found is not None
+    stale = replace(found, head="0" * 64)
+    assert await house.chats.add(house.alice, stale, entries(user("x"), said("y"), sample_id="b"), None, call_of(house)) is None
+    assert len(await rows(house)) == 1

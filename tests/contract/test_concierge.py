@@ -21,13 +21,26 @@ from hermes.packs.concierge.records import (
     PostgresPriceWatchers,
     PostgresReminders,
 )
-from hermes.ports.errors import NotFound
+from hermes.ports.errors import DataDamaged, NotFound
 from hermes.ports.runtime import Transactions
-from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
+from hermes.ports.tools import (
+    EffectRecord,
+    EffectRecords,
+    NewOffer,
+    OfferNotice,
+    OfferNotOpen,
+    Offers,
+    OfferState,
+    OfferView,
+    TakenOffer,
+    ToolCall,
+    ToolUser,
+)
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.journal import PostgresEffectRecords
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.executor import Toolbox
 from hermes.turn import Platform
@@ -125,27 +138,46 @@ async def test_an_effect_that_failed_was_never_begun(effects: Effects) -> None:
         assert await outcomes.begin(tx, user, 0, "pay") == EffectRecord(is_new=True, text=None)
 
 
-async def test_an_offer_is_taken_once_in_another_turn(effects: Effects) -> None:
+async def test_an_offer_is_taken_once_by_its_user_in_another_turn(effects: Effects) -> None:
     _, offers, transactions, user = effects
-    pending = PendingOffer("pay", {"amount": 5, "to": "Ü"})
+    offered = NewOffer("pay", "pay 5 to Ü", {"amount": 5, "to": "Ü"})
     async with transactions.begin() as tx:
-        code = await offers.put(tx, user, pending, valid_s=60)
-    after = later(user, seconds=30)
-    for wrong, tool, given in (
-        (user, "pay", code),
-        (after, "book", code),
-        (after, "pay", "NOCODE"),
-        (replace(after, user_id=uuid4()), "pay", code),
-        (later(user, seconds=90), "pay", code),
+        notice = await offers.put(tx, user, 3, offered, valid_s=60)
+    assert (notice.tool, notice.text, notice.expires_at) == ("pay", "pay 5 to Ü", user.now + timedelta(seconds=60))
+    code, after = notice.code, later(user, seconds=30)
+    for wrong, given, state in (
+        (user, code, None),
+        (after, "NCCCCC", None),
+        (replace(after, user_id=uuid4()), code, None),
+        (later(user, seconds=90), code, OfferState.EXPIRED),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(OfferNotOpen) as refused:
             async with transactions.begin() as tx:
-                await offers.take(tx, wrong, tool, given)
+                await offers.take(tx, wrong, given)
+        assert refused.value.state is state
+    taken = TakenOffer("pay", offered.terms, f"{user.turn_id}/3", is_new=True, result=None)
     async with transactions.begin() as tx:
-        assert await offers.take(tx, after, "pay", code) == pending
-    with pytest.raises(NotFound):
-        async with transactions.begin() as tx:
-            await offers.take(tx, later(after), "pay", code)
+        assert await offers.take(tx, after, code) == taken
+        assert await offers.take(tx, after, code) == replace(taken, is_new=False), "a turn that is driven again finds it begun"
+        await offers.finish(tx, after, code, "paid ü")
+    async with transactions.begin() as tx:
+        assert await offers.take(tx, after, code) == replace(taken, is_new=False, result="paid ü")
+        assert await offers.look(tx, after, code) == OfferView("pay", "pay 5 to Ü", OfferState.OFFERED), "for this turn it goes on"
+        assert await offers.look(tx, later(after), code) == OfferView("pay", "pay 5 to Ü", OfferState.APPROVED)
+    for act in (offers.take, offers.refuse):
+        with pytest.raises(OfferNotOpen):
+            async with transactions.begin() as tx:
+                await act(tx, later(after), code)
+
+
+async def test_what_is_stored_of_an_offer_is_what_was_offered(house: House) -> None:
+    offers = PostgresOffers(house.keyring)
+    async with house.database.begin() as tx:
+        notice = await offers.put(tx, house.user, 0, NewOffer("pay", "pay 5", {"amount": 5}), valid_s=60)
+    await house.rows("update offers set tool = 'transfer' returning code")
+    with pytest.raises(DataDamaged):
+        async with house.database.begin() as tx:
+            await offers.take(tx, later(house.user, seconds=1), notice.code)
 
 
 # --- places
@@ -230,46 +262,60 @@ async def test_the_sample_set_is_put_once_and_left_alone_where_there_is_somethin
 # --- bookings
 
 
-async def confirmed(house: House, tool: str, offer: str, user: ToolUser | None = None) -> str:
-    code = offer.split("confirmation_code ")[1].split(maxsplit=1)[0]
-    return await house.ask(tool, user, confirmation_code=code)
+async def offered(house: House, tool: str, user: ToolUser | None = None, /, **arguments: Any) -> OfferNotice:
+    """Call a tool that spends, and return its offer."""
+    result = await house.tools.run(ToolCall("call", tool, json.dumps(arguments)), 0, user or later(house.user))
+    assert result.offer is not None, result.text
+    return result.offer
+
+
+async def approved(house: House, offer: OfferNotice, user: ToolUser | None = None) -> str:
+    result = await house.tools.carry_out(offer.code, ToolCall("offer", offer.tool, ""), user or later(house.user))
+    return result.text
 
 
 async def booked(house: House, **wishes: Any) -> str:
     """Book a table, and return its code."""
     wishes = {"venue": "Salt & Ember", "day": "2026-03-07", "at": "19:30", "party_size": 4, **wishes}
-    return (
-        (await confirmed(house, "create_booking", await house.ask("create_booking", **wishes))).split(": ", 1)[1].split(":", maxsplit=1)[0]
-    )
+    return (await approved(house, await offered(house, "create_booking", **wishes))).split(": ", 1)[1].split(":", maxsplit=1)[0]
 
 
 async def test_a_table_is_offered_confirmed_looked_up_cancelled(house: House) -> None:
-    offer = await house.ask(
-        "create_booking", venue="[canggu-salt-ember]", day="2026-03-07", at="19:30", party_size="4", name="Ada", note="by the sea"
-    )
-    assert offer.startswith("Offer: Salt & Ember in Canggu, Sat 7 Mar 2026, 19:30, 4 people, name Ada\nNothing is ordered yet.")
+    wishes = {"venue": "[canggu-salt-ember]", "day": "2026-03-07", "at": "19:30", "party_size": "4", "name": "Ada", "note": "by the sea"}
+    offer = await offered(house, "create_booking", **wishes)
+    shown = "Offer: Salt & Ember in Canggu, Sat 7 Mar 2026, 19:30, 4 people, name Ada, note: by the sea; venue: [canggu-salt-ember]"
+    assert offer.text == shown, "with every text that the model wrote"
     assert await house.rows("select count(*) from bookings") == [(0,)]
-    done = await confirmed(house, "create_booking", offer)
+    done = await approved(house, offer)
     [[code, at, state]] = await house.rows("select code, at, state from bookings")
     assert (at, state) == (datetime(2026, 3, 7, 11, 30, tzinfo=UTC), "requested")
     line = f"{code}: Salt & Ember in Canggu, Sat 7 Mar 2026, 19:30, 4 people"
     assert done == f"Booking requested: {line}, requested, note: by the sea. The venue has not confirmed yet."
     assert await house.ask("check_booking", code=code.lower()) == f"{line}, requested, note: by the sea"
     assert await house.ask("get_user_bookings") == f"- {line}, requested, note: by the sea"
-    assert await house.ask("cancel_booking", code=code) == f"Cancelled: {line}, cancelled, note: by the sea"
-    assert await house.ask("cancel_booking", code=code) == f"It was cancelled before: {line}, cancelled, note: by the sea"
+    cancel = await offered(house, "cancel_booking", code=code)
+    assert cancel.text == f"Offer: cancel {line}, requested, note: by the sea"
+    assert await house.rows("select state from bookings") == [("requested",)]
+    assert await approved(house, cancel) == f"Cancelled: {line}, cancelled, note: by the sea"
+    again = await house.ask("cancel_booking", code=code)
+    assert again == f"Error: nothing is left to cancel; it was cancelled before: {line}, cancelled, note: by the sea"
     assert await house.ask("get_user_bookings") == "The user has no upcoming bookings."
     assert await house.ask("get_user_bookings", which="all") == f"- {line}, cancelled, note: by the sea"
 
 
 async def test_an_order_that_is_driven_again_is_one_order(house: House) -> None:
-    offer = await house.ask("create_booking", venue="Salt & Ember", day="2026-03-07", at="19:30", party_size=2)
+    offer = await offered(house, "create_booking", venue="Salt & Ember", day="2026-03-07", at="19:30", party_size=2)
     turn = later(house.user)
-    results = await asyncio.gather(*(confirmed(house, "create_booking", offer, turn) for _ in range(5)))
+    results = await asyncio.gather(*(approved(house, offer, turn) for _ in range(5)))
     assert len(set(results)) == 1
     assert results[0].startswith("Booking requested")
-    two_turns = await asyncio.gather(*(confirmed(house, "create_booking", offer) for _ in range(2)))
-    assert all(text.startswith("Error: offer") for text in two_turns)
+    two_turns = await asyncio.gather(*(approved(house, offer) for _ in range(2)))
+    assert two_turns == ["Error: nothing was done now: the offer is approved"] * 2
+    other = await offered(house, "create_booking", venue="Salt & Ember", day="2026-03-08", at="19:30", party_size=2)
+    pressed = await asyncio.gather(*(approved(house, other) for _ in range(5)))
+    assert sum(text.startswith("Booking requested") for text in pressed) == 1, "five presses at once are one booking"
+    assert await house.rows("select count(*) from bookings where at > '2026-03-08' and at < '2026-03-09'") == [(1,)]
+    await house.rows("delete from bookings where at > '2026-03-08' returning code")
     assert await house.rows("select count(*) from bookings") == [(1,)]
 
 
@@ -283,7 +329,7 @@ async def test_a_table_that_cannot_be_is_refused_with_a_reason(house: House) -> 
     assert await offer(party_size=80) == "Error: party_size must be between 1 and 50"
     assert await offer(venue="Atlantis") == "Error: there is no venue 'Atlantis'; look it up with venue_search first"
     assert (await offer(venue="spa")).startswith("Error: several venues fit: ")
-    assert await house.rows("select count(*) from tool_offers") == [(0,)]
+    assert await house.rows("select count(*) from offers") == [(0,)]
 
 
 async def test_a_visit_is_rated_afterwards(house: House) -> None:
@@ -316,13 +362,13 @@ async def test_words_are_sealed_and_gone_with_the_user(house: House) -> None:
     await house.ask("set_reminder", text="my secret wish", at="2026-03-07T09:00")
     await house.ask("generate_card", title="my secret wish", message="my secret wish")
     await house.ask("calorie_scan", items=["nasi goreng"])
-    for table in ("bookings", "reminders", "orders", "tool_effects", "tool_offers", "meals"):
+    for table in ("bookings", "reminders", "orders", "tool_effects", "offers", "meals"):
         text = str(await house.rows(f"table {table}"))
         assert "secret" not in text
         assert "Fried" not in text
     async with house.database.begin() as tx:
         await PostgresUsers(house.keyring, PACK.user_tables).forget(tx, house.user.user_id)
-    for table in ("bookings", "reminders", "orders", "tool_effects", "tool_offers", "meals"):
+    for table in ("bookings", "reminders", "orders", "tool_effects", "offers", "meals"):
         assert await house.rows(f"table {table}") == []
     async with house.database.begin() as tx:
         assert await house.concierge.bookings.of(tx, house.user.user_id) == []
@@ -465,10 +511,11 @@ async def test_a_diary_comes_back_as_it_was_written(house: House) -> None:
 
 
 async def test_a_ride_is_quoted_and_noted_honestly(house: House) -> None:
-    offer = await house.ask("get_ride", pickup="Canggu", dropoff="Denpasar airport", service="car")
+    made = await offered(house, "get_ride", pickup="Canggu", dropoff="Denpasar airport", service="car")
+    offer = made.text
     assert "car IDR" in offer
     assert "These are estimates from the distance, not a provider's prices." in offer
-    done = await confirmed(house, "get_ride", offer)
+    done = await approved(house, made)
     assert done.startswith("Noted as a request ")
     assert "No driver is on the way: no ride company is connected here" in done
     [[code]] = await house.rows("select code from orders")
@@ -483,10 +530,10 @@ async def test_a_ride_is_quoted_and_noted_honestly(house: House) -> None:
 async def test_a_delivery_is_quoted_for_nothing_and_ordered_on_a_word(house: House) -> None:
     quote = await house.ask("get_delivery_quote", pickup="Warung Ibu Sari", dropoff="-8.66,115.14")
     assert quote.startswith("Delivery from Warung Ibu Sari to -8.66,115.14, 2.1 km: courier IDR 15,000, about 25 min.")
-    assert await house.rows("select count(*) from tool_offers") == [(0,)]
-    offer = await house.ask("book_delivery", pickup="Warung Ibu Sari", dropoff="Ubud", items="two nasi campur")
-    assert offer.startswith("Offer: two nasi campur, from Warung Ibu Sari to Ubud, courier IDR ")
-    assert (await confirmed(house, "book_delivery", offer)).startswith("Noted as a request ")
+    assert await house.rows("select count(*) from offers") == [(0,)]
+    offer = await offered(house, "book_delivery", pickup="Warung Ibu Sari", dropoff="Ubud", items="two nasi campur")
+    assert offer.text.startswith("Offer: two nasi campur, from Warung Ibu Sari to Ubud, courier IDR ")
+    assert (await approved(house, offer)).startswith("Noted as a request ")
     assert await house.rows("select kind from orders") == [("delivery",)]
 
 

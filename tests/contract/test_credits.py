@@ -17,10 +17,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from hermes.ports.credits import Balance, Credits
 from hermes.ports.errors import NotFound, OutOfCredit, PortError
 from hermes.ports.runtime import Transaction, Transactions
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.testing.memory import MemoryCredits, MemoryTransactions
 from tests.contract.credit_machine import Bench, CreditMachine
 from tests.contract.turns import new_claim, on_postgres

@@ -21,7 +21,7 @@ from hermes.http_client import HttpClient
 from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
 from hermes.stores.embeddings.local import hash_text
-from hermes.stores.embeddings.minilm import MiniLmEmbeddings, MiniLmModel
+from hermes.stores.embeddings.minilm import MAX_BATCH_CHARS, MiniLmEmbeddings, MiniLmModel, cut_into_batches
 
 
 class Server:
@@ -185,3 +185,33 @@ async def test_an_answer_that_is_none_is_said_to_be_none(client: HttpClient, ser
 async def test_a_server_that_is_not_there_is_unavailable(client: HttpClient) -> None:
     with pytest.raises(EmbeddingsUnavailable, match="did not answer"):
         await api(client, "http://127.0.0.1:1/v1", timeout_s=1.0).embed(["x"])
+
+
+def test_a_batch_has_many_short_texts_or_few_long_ones() -> None:
+    texts = ["short"] * 20 + ["long " * 1_000] * 6 + ["short"]
+    batches = list(cut_into_batches(texts))
+    assert [text for batch in batches for text in batch] == texts
+    assert [len(batch) for batch in batches] == [16, 4, 4, 3]
+    assert max(len(batch) * min(1_024, max(map(len, batch))) for batch in batches) <= MAX_BATCH_CHARS
+
+
+LONG_TEXTS = """
+import asyncio
+from pathlib import Path
+from hermes.stores.embeddings.minilm import MiniLmEmbeddings
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+async def main():
+    embeddings = MiniLmEmbeddings()
+    await embeddings.embed(["hello"])
+    before = resident_mb()
+    await asyncio.gather(*(embeddings.embed(["word tree house " * 200] * 8) for _ in range(2)))
+    print(resident_mb() - before)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_that_long_texts_take_is_given_back() -> None:
+    grown = subprocess.run([sys.executable, "-c", LONG_TEXTS], check=True, capture_output=True, text=True)
+    assert float(grown.stdout) < 60.0

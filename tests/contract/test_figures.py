@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ports.figures import StoreFigure
+from hermes.ports.models import ModelAddress, ModelFailure
 from hermes.ports.outbox import Admission, ChannelName
 from hermes.stores.postgres import figures as postgres_figures
 from hermes.stores.postgres.database import Database, connection_of
@@ -16,6 +17,7 @@ from hermes.stores.postgres.job_queue import open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.redis import figures as redis_figures
 from hermes.stores.redis.breakers import RedisBreakers
+from hermes.stores.redis.model_breakers import RedisModelBreakers
 from hermes.turn import Platform
 from tests.contract.turns import new_turn
 
@@ -52,7 +54,7 @@ async def test_waiting_messages_and_jobs_are_counted_with_the_age_of_the_oldest(
     async with open_job_queue(database) as queue, database.begin() as tx:
         await queue.defer_turn(tx, first, uuid4())
         await queue.defer_turn(tx, second, uuid4(), in_s=3_600)
-    await execute(database, "update procrastinate_events set at = now() - interval '30 s'")
+    await execute(database, "update procrastinate_jobs set deferred_at = now() - interval '30 s'")
     found = await read(database)
     assert (found["queue_length", "inbox"], found["queue_length", "turns"]) == (2, 2)
     assert found["queue_oldest", "inbox"] == pytest.approx(90, abs=30)
@@ -84,7 +86,7 @@ async def test_processes_are_alive_stalled_or_silent_and_those_that_stopped_are_
 
 
 async def test_a_process_whose_number_another_one_has_is_gone(database: Database) -> None:
-    for started_s, beat_s, pid in ((600, 300, 1), (200, 1, 1), (600, 300, 2)):
+    for started_s, beat_s, pid in ((600, 250, 1), (200, 1, 1), (600, 250, 2)):
         await execute(
             database,
             "insert into processes (id, role, host, pid, version, started_at, beat_at) "
@@ -135,13 +137,23 @@ async def test_the_breakers(redis_url: str) -> None:
     clock, bali, ubud = SettableClock(), ChannelName(Platform.TELEGRAM, "bali"), ChannelName(Platform.WHATSAPP, "ubud")
     async with Redis.from_url(redis_url) as redis:
         breakers = RedisBreakers(redis, clock, BreakerLimits(failures=1, open_s=60))
-        assert by_name(await redis_figures.read_figures(redis, [bali, ubud], clock.now())) == {
+        assert by_name(await redis_figures.read_figures(redis, [bali, ubud], [], clock.now())) == {
             ("breaker_state", "telegram", "bali"): 0,
             ("breaker_state", "whatsapp", "ubud"): 0,
         }
         await breakers.record_failure(bali, Admission())
-        found = by_name(await redis_figures.read_figures(redis, [bali, ubud], clock.now()))
+        found = by_name(await redis_figures.read_figures(redis, [bali, ubud], [], clock.now()))
         assert found == {("breaker_state", "telegram", "bali"): 2, ("breaker_state", "whatsapp", "ubud"): 0}
         later = datetime(2026, 11, 16, 12, 5, tzinfo=UTC)
-        assert by_name(await redis_figures.read_figures(redis, [bali], later))["breaker_state", "telegram", "bali"] == 1
-        assert await redis_figures.read_figures(redis, [], clock.now()) == []
+        assert by_name(await redis_figures.read_figures(redis, [bali], [], later))["breaker_state", "telegram", "bali"] == 1
+        assert await redis_figures.read_figures(redis, [], [], clock.now()) == []
+
+
+async def test_the_breakers_of_models(redis_url: str) -> None:
+    clock, sonnet, haiku = SettableClock(), ModelAddress("anthropic", "sonnet"), ModelAddress("anthropic", "haiku")
+    async with Redis.from_url(redis_url) as redis:
+        await RedisModelBreakers(redis, clock).record_failure(sonnet, ModelFailure("Unauthorized", opens_at_once=True))
+        assert by_name(await redis_figures.read_figures(redis, [], [sonnet, haiku], clock.now())) == {
+            ("model_breaker_state", "anthropic", "sonnet"): 2,
+            ("model_breaker_state", "anthropic", "haiku"): 0,
+        }

@@ -20,35 +20,40 @@ from hermes.packs.concierge.records import (
     PostgresReminders,
 )
 from hermes.ports.errors import ClaimLost
+from hermes.ports.inbox import Claim
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
-from hermes.ports.tools import PendingOffer
+from hermes.ports.replays import NewReplay
+from hermes.ports.tools import NewOffer
 from hermes.ports.users import UserChannel, UserDataCounts, UserState
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal, PostgresOffers
+from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresInteractions, PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.replays import PostgresReplays
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.turn import Platform
+from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.turns import new_claim
 from tests.unit.tools.people import somebody
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 STAYS: Mapping[str, str] = {
+    "audit": "what operators did and opened: ids, names and reasons, no word of the user; the log only grows",
     "calls": "money: what models cost, without a word of what was said",
     "conversations": "the frame of what was said; the channel's name is gone",
     "credit_balances": "money",
     "credit_entries": "money: the ledger is append-only",
     "erasures": "that the user was erased, so that a restored backup erases them again: ids and times",
-    "inbox": "sealed, and the key is gone; the turn's number keeps the ledger and the journal whole",
+    "inbox": "its content is deleted; the turn's number keeps the ledger and the journal whole",
     "interactions": "numbers without text",
-    "outbox": "sealed, and the key is gone; the address is gone",
+    "outbox": "its content and its address are deleted",
     "runs": "numbers without text",
-    "sessions": "sealed, and the key is gone: a tombstone",
+    "sessions": "a frame without a graph: a tombstone",
 }
 """Tables that may still name a forgotten user's id, each with the reason."""
 NO_RECORDS = {table.name: 0 for table in PACK.user_tables}
@@ -80,13 +85,16 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
         [old] = await memories.change(tx, who, [FactChange(fact=NewFact(text="vegetarian", key="diet", origin=FactOrigin.SAID))], now=NOW)
         newer = NewFact(text="vegan", key="diet", origin=FactOrigin.SAID)
         await memories.change(tx, who, [FactChange(fact=newer, supersedes=(old.id,))], now=NOW)
+        [kept] = await memories.structural(tx, who, now=NOW)
+        assert await memories.share(tx, who, claim.turn_id, [kept.id, old.id], now=NOW) == [kept], "what holds, and nothing else"
+        assert await memories.shared(tx, who, claim.conversation_id, now=NOW) == [kept]
         [mistake] = await memories.change(tx, who, [FactChange(fact=NewFact(text="likes boats", origin=FactOrigin.SAID))], now=NOW)
         assert await memories.delete(tx, who, mistake.id)
         await memories.mark_forgotten(tx, who, claim.turn_id, [("allergies", ("peanut",))])
         dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
         await PostgresDreams(keyring).add(tx, who, DreamDepth.DEEP, date(2026, 11, 9), dreams, now=NOW)
         await PostgresEffectRecords(keyring).begin(tx, tools, 0, "create_booking")
-        await PostgresOffers(keyring).put(tx, tools, PendingOffer("book_delivery", {"to": "home"}), valid_s=60)
+        await PostgresOffers(keyring).put(tx, tools, 0, NewOffer("book_delivery", "to home", {"to": "home"}), valid_s=60)
         [venue] = await PostgresVenues().list(tx)
         await PostgresBookings(keyring).add(tx, who, venue, NOW + timedelta(days=1), 2, name="Alice")
         await PostgresReminders(keyring).add(tx, who, claim.turn_id, NOW, "call mum")
@@ -108,15 +116,28 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
             "values (%s, %s, 'shop', 'router', 'free', 'm', 1, 1, 0, 0, 0, 1, false, false, 'answered', 1, current_date)",
             [uuid4(), who],
         )
+        await connection_of(tx).execute(
+            "insert into audit (operator, role, face, action, subject_kind, subject, user_id, account_id) "
+            "values ('olga', 'operator', 'console', 'content.open', 'conversation', 'c', %s, 'shop')",
+            [who],
+        )
+        # As a process of the version before 0036 may still write it.
+        await connection_of(tx).execute(
+            b"insert into tool_offers (user_id, code, turn_id, tool, terms, valid_until) values (%s, 'CCCCCC', %s, 'pay', '', now())",
+            [who, claim.turn_id],
+        )
+        replays = PostgresReplays(keyring)
+        [source] = await replays.sources(tx, [claim.turn_id])
+        await replays.add(tx, NewReplay(id=uuid4(), source=source, by="olga", model="m"))
     return who
 
 
 async def rows_of(database: Database, who: UUID) -> dict[str, int]:
     """How many rows of each table that names users name this one."""
     async with database.begin() as tx:
-        named = "select table_name, column_name from information_schema.columns where table_schema = 'public' and column_name = 'user_id'"
+        named = """select relname, attname from pg_class join pg_attribute on attrelid = pg_class.oid
+            where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition and attname = 'user_id'"""
         tables = await (await connection_of(tx).execute(named)).fetchall()
-        tables = [(table, column) for table, column in tables if table != "open_reserves"]  # a view
         found = {}
         for table, column in tables:
             [[count]] = await (await connection_of(tx).execute(f"select count(*) from {table} where {column} = %s", [who])).fetchall()  # noqa: S608
@@ -140,6 +161,22 @@ async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_
     async with database.begin() as tx:
         assert await (await connection_of(tx).execute("select count(*) from dreams")).fetchone() == (1,)
         assert await PostgresCredits().audit(tx) == []
+    assert await sealed_rows(database) == {ben}, "what was sealed for the erased user is deleted, and nothing of another"
+
+
+async def sealed_rows(database: Database) -> set[UUID]:
+    """The users for whom something sealed is stored."""
+    query = """
+        select user_id from data_keys
+        union select user_id from inbox where length(envelope) > 0
+        union select user_id from outbox where length(body) > 0
+        union select inbox.user_id from run_events join inbox on inbox.turn_id = run_events.turn_id
+            where coalesce(request, result) is not null
+        union select user_id from sessions where length(seed) > 0 or erased is not null
+        union select sessions.user_id from graph_messages join sessions on sessions.id = session_id
+        union select sessions.user_id from graph_samples join sessions on sessions.id = session_id"""
+    async with database.begin() as tx:
+        return {row[0] for row in await (await connection_of(tx).execute(query)).fetchall()}
 
 
 @pytest.mark.usefixtures("shop")
@@ -167,7 +204,7 @@ async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(datab
         while not await waits_for_a_lock(database):  # noqa: ASYNC110  # the server rings no bell for it
             await asyncio.sleep(0.02)
         await connection_of(tx).execute("set local lock_timeout = '300ms'")
-        receipt = await PostgresInbox(keyring).accept(tx, replace(claim.envelope, event_key="second"), user, uuid4())
+        receipt = await PostgresInbox(keyring).accept(tx, replace(claim.envelope, event_key="second"), uuid4())
     await deletion
     async with database.begin() as tx:
         assert (receipt.is_new, (await people.get(tx, user.id)).state) == (True, UserState.DELETED)
@@ -210,8 +247,46 @@ async def test_whoever_works_on_a_turn_of_somebody_who_is_held_cannot_end_it(
             await inbox.hold(tx, claim)
 
 
+@pytest.mark.parametrize("account", [None, "shop"])
+async def test_the_journal_of_others_keeps_no_summary_of_what_a_forgotten_user_said(
+    database: Database, keyring: Keyring, account: str | None
+) -> None:
+    alice, ben = [await speak_in_room(database, keyring, sender) for sender in ("alice", "ben")]
+    people = PostgresUsers(keyring, PACK.user_tables)
+    async with database.begin() as tx:
+        await (people.forget(tx, alice.user_id) if account is None else people.forget_in_account(tx, alice.user_id, account))
+        rows = await connection_of(tx).execute(
+            "select step, request is null, result is null, done_at is null from run_events "
+            "where turn_id = %s and type <> 'message_received' order by id",
+            [ben.turn_id],
+        )
+        kept = await rows.fetchall()
+    assert kept == [("compact", True, True, False), ("call_model", True, False, False)], "that it was done stays, and his own answer"
+
+
+async def speak_in_room(database: Database, keyring: Keyring, sender: str) -> Claim:
+    """Have a turn in a room of several people, with a summary of what was said there so far."""
+    event = MessageEvent(platform=Platform.REST, sender_id=sender, text="hello all")
+    envelope = Envelope(event=event, account="shop", channel_id="room", event_key=sender)
+    inbox, journal = PostgresInbox(keyring), PostgresJournal(keyring)
+    async with database.begin() as tx:
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.REST, sender, state=UserState.ACTIVE)
+        accepted = await inbox.accept(tx, envelope, uuid4())
+        assert accepted is not None
+        claim = await inbox.claim(tx, accepted.turn_id)
+        assert isinstance(claim, Claim)
+        session = await PostgresSessions(keyring).current(tx, claim.conversation_id, user.id)
+        for step in ("compact", "call_model"):
+            await journal.begin(tx, claim, step, 0, b"what everyone said")
+            await journal.finish(tx, claim, step, 0, b"in short", facts={})
+        await PostgresInteractions().add(tx, claim, session.id, {"outcome": "answered"})
+        await inbox.finish(tx, claim)
+    return claim
+
+
 LEFT = frozenset(
     [
+        "audit",
         "bookings",
         "calls",
         "conversations",
@@ -223,7 +298,7 @@ LEFT = frozenset(
         "orders",
         "sessions",
         "tool_effects",
-        "tool_offers",
+        "offers",
     ]
 )
 """What names a user who left an account as before: their own, money, empty frames, and what was asked for in no turn of that account."""

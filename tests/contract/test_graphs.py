@@ -19,7 +19,8 @@ from hermes import CallRecord, MessageGraph, SampleConflict, Turn
 from hermes.graph.stored_graph import history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead, UserErased
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import GraphEntry, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher

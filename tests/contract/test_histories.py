@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from hermes import MessageGraph
 from hermes.ports.errors import UserErased
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import GraphEntry, RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import GraphEntry, RecentHistory
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs

@@ -20,8 +20,9 @@ from hermes.ports.users import User
 from hermes.router.pipeline import handle_message
 from hermes.soul.sanitize import scan
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.journal import PostgresEffectRecords
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.testing import RouterHarness, ScriptedModel, call_tool
 from hermes.tools.executor import Toolbox
 from hermes.tools.images import MessageImages

@@ -10,15 +10,18 @@ import pytest
 
 from hermes.ports.errors import ClaimLost, InboxFull
 from hermes.ports.inbox import AcceptedMessage, Claim, Inbox, InboxMessage, TurnOrigin, UnreadableMessage
+from hermes.ports.key_use import KeyForbids
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import Users, UserState
-from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox, decode_envelope, encode_envelope
+from hermes.stores.postgres.job_queue import open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.testing.memory import MemoryInbox, MemoryUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.turns import on_postgres
+from tests.statements import logged_statements
 
 ASKED = Envelope(
     event=MessageEvent(
@@ -31,11 +34,12 @@ ASKED = Envelope(
     thread="5",
     attachments=("file:2", "file:3"),
 )
+CAP = 7
 
 
 @pytest.fixture
 def inbox(people: Users, keyring: Keyring) -> Inbox:
-    return MemoryInbox(people=people, cap=5) if isinstance(people, MemoryUsers) else PostgresInbox(keyring, cap=5)
+    return MemoryInbox(people=people, cap=CAP) if isinstance(people, MemoryUsers) else PostgresInbox(keyring, cap=CAP)
 
 
 async def accept(
@@ -48,10 +52,10 @@ async def accept(
     traceparent: str | None = None,
 ) -> AcceptedMessage:
     async with transactions.begin() as tx:
-        user, _ = await people.find_or_create(
-            tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE
-        )
-        return await inbox.accept(tx, envelope, user, turn_id or uuid4(), traceparent=traceparent)
+        await people.find_or_create(tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE)
+        accepted = await inbox.accept(tx, envelope, turn_id or uuid4(), traceparent=traceparent)
+    assert accepted is not None
+    return accepted
 
 
 async def claim(transactions: Transactions, inbox: Inbox, turn_id: UUID) -> Claim | None:
@@ -133,14 +137,14 @@ async def test_messages_of_a_conversation_are_numbered_without_gaps_or_twins(
 async def test_over_the_cap_nothing_is_accepted_and_another_account_is_not_hurt(
     transactions: Transactions, people: Users, inbox: Inbox
 ) -> None:
-    for n in range(5):
+    for n in range(CAP):
         await accept(transactions, people, inbox, replace(ASKED, event_key=f"k{n}"))
     with pytest.raises(InboxFull):
-        await accept(transactions, people, inbox, replace(ASKED, event_key="k5"))
+        await accept(transactions, people, inbox, replace(ASKED, event_key="one more"))
     assert (await accept(transactions, people, inbox, replace(ASKED, event_key="k4"))).is_new is False, "a duplicate is still found"
     assert (await accept(transactions, people, inbox, replace(ASKED, account="lombok-bot"))).is_new
     async with transactions.begin() as tx:
-        assert await inbox.waiting(tx) == 6
+        assert await inbox.waiting(tx) == CAP + 1
 
 
 async def test_an_attempt_is_counted_before_it_is_made(transactions: Transactions, people: Users, inbox: Inbox) -> None:
@@ -244,16 +248,52 @@ async def test_an_attempt_is_excused_only_while_its_claim_stands(transactions: T
 async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(transactions: Transactions, people: Users, inbox: Inbox) -> None:
     receipt = await accept(transactions, people, inbox, ASKED)
     async with transactions.begin() as tx:
-        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=False)
+        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin(
+            *("bali-bot", Platform.TELEGRAM, "-100"), has_ended=False, user_names=("77",), is_person=True
+        )
         assert await inbox.origin(tx, uuid4()) is None
         await inbox.bury_unread(tx, receipt.turn_id, "x")
-        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
+        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin(
+            *("bali-bot", Platform.TELEGRAM, "-100"), has_ended=True, user_names=("77",), is_person=True
+        )
         message = await inbox.message_of(tx, receipt.turn_id)
         assert message is not None
         await people.forget(tx, message.user_id)
         erased = await inbox.origin(tx, receipt.turn_id)
         assert erased is not None
         assert erased.is_sender_erased
+
+
+async def test_a_private_conversation_of_the_api_belongs_to_its_user_whatever_others_call_their_channels(
+    transactions: Transactions, people: Users, inbox: Inbox
+) -> None:
+    places = dict[UUID, tuple[str, bool]]()
+
+    async def write(user: str, channel: str | None) -> tuple[UUID, str, bool]:
+        event = MessageEvent(platform=Platform.REST, sender_id=user, text="hi")
+        about = {"account": "shop", "channel_id": channel or user, "event_key": str(uuid4()), "is_own": channel is None}
+        receipt = await accept(transactions, people, inbox, Envelope(event=event, **about))
+        async with transactions.begin() as tx:
+            message = await inbox.message_of(tx, receipt.turn_id)
+        assert message is not None
+        places[receipt.conversation_id] = (message.envelope.channel_id, message.envelope.is_shared)
+        return receipt.conversation_id, *places[receipt.conversation_id]
+
+    ann, *_ = await write("ann", None)
+    assert await write("bob", "ann") != (ann, "ann", True)
+    room, *_ = await write("cid", "ann")
+    assert await write("ann", "ann") == (ann, "ann", False)
+    # A channel that others opened under the name of a user who came later.
+    shop, *_ = await write("bob", "dan")
+    assert await write("dan", "dan") == (shop, "dan", True)
+    dan, *_ = await write("dan", None)
+    assert places == {ann: ("ann", False), room: ("channel:ann", True), shop: ("dan", True), dan: ("user:dan", False)}
+    async with transactions.begin() as tx:
+        found = [
+            await inbox.find_channel(tx, "shop", Platform.REST, user, channel)
+            for user, channel in (("ann", None), ("ann", "ann"), ("bob", "ann"), ("dan", None), ("dan", "dan"), ("eve", None), ("eve", "x"))
+        ]
+    assert found == ["ann", "ann", "channel:ann", "user:dan", "dan", None, None]
 
 
 async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
@@ -486,3 +526,96 @@ async def test_to_stop_a_turn_that_waits_leaves_the_claim_before_it(transactions
         await inbox.finish(tx, held)
         assert not await inbox.stop(tx, first.turn_id)
     assert await claim(transactions, inbox, second.turn_id) is None
+
+
+# --- with the sender and the job, in one statement
+
+
+async def test_nothing_is_written_for_a_sender_who_is_no_user(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    async with transactions.once() as tx:
+        assert await inbox.accept(tx, ASKED, uuid4(), defer_in_s=0.0) is None
+        assert await inbox.waiting(tx) == 0
+    assert (await accept(transactions, people, inbox, ASKED)).is_new
+
+
+async def test_the_other_id_of_a_sender_is_noted_with_the_message(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first = await accept(transactions, people, inbox, ASKED)
+    other = replace(ASKED, event=replace(ASKED.event, sender_id="ada"), event_key="update:2")
+    async with transactions.once() as tx:
+        assert await inbox.accept(tx, other, uuid4()) is None
+        assert await inbox.accept(tx, replace(ASKED, event_key="update:3"), uuid4(), alias="ada") is not None
+        found = await inbox.accept(tx, other, uuid4())
+    assert found is not None
+    assert (found.user_id, found.seq) == (first.user_id, 3)
+
+
+async def test_a_key_that_may_not_speak_for_people_writes_nothing(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    await accept(transactions, people, inbox, ASKED)
+    async with transactions.once() as tx:
+        with pytest.raises(KeyForbids):
+            await inbox.accept(tx, replace(ASKED, event_key="update:2"), uuid4(), refuses_people=True)
+        assert await inbox.waiting(tx) == 1
+
+
+@on_postgres
+async def test_a_deferred_turn_is_the_job_that_the_queue_would_defer(
+    transactions: Transactions, people: Users, inbox: Inbox, database: Database
+) -> None:
+    first = await accept(transactions, people, inbox, ASKED)
+    async with open_job_queue(database) as work, transactions.begin() as tx:
+        await work.defer_turn(tx, first.turn_id, first.conversation_id)
+        await work.defer_turn(tx, first.turn_id, first.conversation_id, in_s=60.0)
+    turns = uuid4(), uuid4()
+    for turn_id, in_s in zip(turns, (0.0, 60.0), strict=True):
+        async with transactions.once() as tx:
+            assert await inbox.accept(tx, replace(ASKED, event_key=str(turn_id)), turn_id, defer_in_s=in_s) is not None
+    query = b"""select queue_name, task_name, priority, lock, queueing_lock, status::text, attempts, args,
+        (scheduled_at - now()) > interval '50 seconds'
+        from procrastinate_jobs order by id"""
+    async with transactions.begin() as tx:
+        jobs = await (await connection_of(tx).execute(query)).fetchall()
+    *same, _, _ = jobs[0]
+    wanted = [
+        (*same, {"id": str(turn_id)}, is_late) for turn_id, is_late in zip((first.turn_id,) * 2 + turns, (None, True) * 2, strict=True)
+    ]
+    assert jobs == wanted
+
+
+@on_postgres
+async def test_an_ordinary_message_is_accepted_in_one_statement(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    await accept(transactions, people, inbox, ASKED)
+    async with transactions.once() as tx:
+        with logged_statements(tx) as statements:
+            assert await inbox.accept(tx, replace(ASKED, event_key="update:2"), uuid4(), defer_in_s=0.0) is not None
+    assert len(statements) == 1
+
+
+@on_postgres
+async def test_a_remembered_sender_who_became_another_user_is_looked_up(transactions: Transactions, people: Users, inbox: Inbox) -> None:
+    first = await accept(transactions, people, inbox, ASKED)
+    async with transactions.begin() as tx:
+        await people.forget(tx, first.user_id)
+    async with transactions.once() as tx:
+        assert await inbox.accept(tx, replace(ASKED, event_key="update:2"), uuid4()) is None
+    second = await accept(transactions, people, inbox, replace(ASKED, event_key="update:3"))
+    claimed = await claim(transactions, inbox, second.turn_id)
+    assert second.user_id != first.user_id
+    assert claimed is not None
+    assert claimed.envelope.event == ASKED.event
+
+
+@on_postgres
+async def test_messages_that_other_processes_accepted_count_for_the_cap(
+    transactions: Transactions, people: Users, keyring: Keyring
+) -> None:
+    here = PostgresInbox(keyring, cap=1_010)
+    await accept(transactions, people, here, ASKED)
+    copied = "turn_id, account_id, event_key, conversation_id, user_id, seq, envelope"
+    others = f"""insert into inbox ({copied})
+        select gen_random_uuid(), account_id, 'other:' || n, conversation_id, user_id, 1000 + n, envelope
+        from inbox, generate_series(1, 1008) as n"""  # noqa: S608  # no value of a user
+    async with transactions.begin() as tx:
+        await connection_of(tx).execute(others.encode())
+    assert (await accept(transactions, people, here, replace(ASKED, event_key="update:2"))).is_new, "the last one with room"
+    with pytest.raises(InboxFull):
+        await accept(transactions, people, here, replace(ASKED, event_key="update:3"))

@@ -4,15 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 import structlog
-from procrastinate import jobs
 
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.job_queue import PostgresJobQueue, RunningJobs, WorkerOptions, open_job_queue
+from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
+from hermes.stores.postgres.job_worker import Job, RunningJobs, end_job
 from hermes.stores.postgres.keyring import Keyring
 from tests.contract.turns import new_turn
 
@@ -201,8 +200,7 @@ async def test_a_delivery_gives_way_to_the_one_that_waits_already(database: Data
         [(job_id,)] = await (await connection_of(tx).execute("select id from procrastinate_jobs")).fetchall()
         await work.defer_delivery(tx, conversation)
     if way == "it fails":
-        job = jobs.Job(id=job_id, queue="deliveries", lock=None, queueing_lock=None, task_name="delivery", worker_id=1)
-        await work._app.job_manager.retry_job(job)
+        await end_job(database, Job(job_id, "delivery", conversation, attempts=0, worker_id=1), "retry", wait_s=0.0)
     else:
         async with database.begin() as tx:
             await connection_of(tx).execute("delete from procrastinate_workers")
@@ -253,12 +251,11 @@ async def test_a_worker_that_wakes_up_late_does_not_end_what_was_given_to_anothe
         await connection_of(tx).execute("insert into procrastinate_workers (id) overriding system value values (1), (2)")
         await connection_of(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 2")
         [(job_id,)] = await (await connection_of(tx).execute("select id from procrastinate_jobs")).fetchall()
-    late = jobs.Job(id=job_id, queue="turns", lock=None, queueing_lock=None, task_name="turn", worker_id=1)
-    manager = work._app.job_manager
-    await manager.finish_job(late, jobs.Status.SUCCEEDED, delete_job=True)
-    await manager.retry_job(late, retry_at=datetime.now(UTC) + timedelta(hours=1))
+    late = Job(job_id, "turn", uuid4(), attempts=0, worker_id=1)
+    await end_job(database, late, "finish")
+    await end_job(database, late, "retry", wait_s=3_600.0)
     assert await jobs_left(database) == [("doing", 0)]
-    await manager.finish_job(late.evolve(worker_id=2), jobs.Status.SUCCEEDED, delete_job=True)
+    await end_job(database, late._replace(worker_id=2), "finish")
     assert await jobs_left(database) == []
 
 

@@ -167,7 +167,8 @@ async def test_of_a_hundred_thousand_rows_one_batch_is_short_and_reads_no_more_t
     async with turns.transactions.begin() as tx:
         assert await fetch_value(tx, b"select count(*) from run_events where request is not null") == 1, "that of the turn that waits"
         plan = str(await (await connection_of(tx).execute(EXPLAIN)).fetchall())
-    assert "run_events_with_content" in plan, "what was emptied is not read again"
+    assert "Seq Scan" not in plan
+    assert plan.count("Index Only Scan") == plan.count("_id_idx") + plan.count("_with_content"), "what was emptied is not read again"
 
 
 EXPLAIN = """
@@ -198,3 +199,5 @@ async def fill(tx: Transaction, claim: Claim, *, turns: int, notes: int) -> None
         "insert into run_events (turn_id, step, index, type, attempt, request) values (%(turn_id)s, 'call_model', 0, 'effect', 1, 'x')",
         values,
     )
+    # As autovacuum does in a Hermes that has run for a month: without figures about so many new rows, PostgreSQL plans for an empty table.
+    await connection.execute("analyze inbox, run_events")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -25,6 +26,7 @@ from hermes.ports.memories import (
     Fact,
     FactChange,
     FactOrigin,
+    KnownFacts,
     NewFact,
     PastMessage,
 )
@@ -32,8 +34,10 @@ from hermes.ports.runtime import Transaction
 from hermes.ports.users import User, UserState
 from hermes.soul.dream import Dreamer, period_of
 from hermes.soul.extract import MemoryWriter, re_embed
+from hermes.soul.extract_rules import read_statements
 from hermes.soul.my_data import forget_fact, forget_memory, my_memory
-from hermes.soul.recall import Recall
+from hermes.soul.recall import Recall, score_facts
+from hermes.soul.statements.language_book import BOOKS
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.terms import MAX_COMPARED_FACTS, terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
@@ -384,6 +388,29 @@ async def test_cosines_are_exact_and_only_between_vectors_of_one_model(mind: Min
     assert [row.cosine for row in without.rows] == [None] * 4
 
 
+@pytest.mark.parametrize("seals", [False, True])
+async def test_the_best_of_the_facts_near_a_question_are_the_best_of_all(mind: Mind, keyring: Keyring, *, seals: bool) -> None:
+    mind.memories = PostgresMemories(keyring, seals_vectors=seals)
+    chance, things = random.Random(22), ("surf", "dog", "Lisbon", "wedding", "guitar", "sister", "boat")
+
+    def vector() -> Embedding:
+        turned = chance.uniform(0, 6.28)
+        return Embedding("m", (math.cos(turned), math.sin(turned)))
+
+    await mind.add(*(free(f"{' '.join(chance.choices(things, k=2))} {number}", embedding=vector()) for number in range(120)))
+    await mind.add(free("their boat has no vector"), free("nor has this", embedding=Embedding("other", (1.0, 0.0))))
+    for question in (["boat"], ["surf", "dog"], ["nothing"], []):
+        for asked in (vector(), None):
+            async with mind.database.begin() as tx:
+                every = await mind.memories.candidates(tx, mind.user.id, asked, question, now=NOW)
+                near = await mind.memories.near(tx, mind.user.id, asked, question, now=NOW, limit=10)
+            best, of_all = (score_facts(each, vector_weight=0.4, floor=1e-9) for each in (near, every))
+            assert [(fact.id, pytest.approx(fact.score)) for fact in of_all] == [(fact.id, fact.score) for fact in best]
+            assert near.known == KnownFacts(len(every.rows), sum(len(row.terms) for row in every.rows))
+            if asked is None or not seals:
+                assert len(near.rows) < 80 < len(every.rows), "what shares no word and lies far away is not read"
+
+
 WORDS = ["dog", "cat", "sister", "lisbon", "rome", "surf", "ramen", "tea", "nurse", "blue", "vespa", "japan", "piano", "garden", "chess"]
 
 
@@ -431,9 +458,36 @@ async def test_a_change_of_model_embeds_every_free_fact_anew(mind: Mind, keyring
     assert await re_embed(mind.database, mind.memories, HashedEmbeddings(), batch=2) == 6
     assert await re_embed(mind.database, mind.memories, HashedEmbeddings(), batch=2) == 0
     async with mind.database.begin() as tx:
-        query = "select model, dimension, count(*) from user_memory where user_id = %s group by 1, 2 order by 3"
+        query = "select sealed_model, embedding is null, count(*) from user_memory where user_id = %s group by 1, 2 order by 3"
         rows = await (await connection_of(tx).execute(query, [mind.user.id])).fetchall()
-    assert rows == [(None, None, 1), ("hashed-letters-512", 512, 6)]
+    assert rows == [(None, True, 1), ("hashed-letters-512", True, 6)]
+
+
+async def test_a_vector_is_sealed_or_plain_as_the_operator_chose_and_recall_finds_the_same(mind: Mind, keyring: Keyring) -> None:
+    texts = ("a sunset bar in Canggu", "my dog is called Rex", "I like long walks")
+    made = await HashedEmbeddings().embed(texts)
+    await mind.add(*(free(text, embedding=each) for text, each in zip(texts, made, strict=True)))
+    [asked] = await HashedEmbeddings().embed(["a bar at sunset"])
+    found = []
+    for seals, expected in ((True, (3, 0)), (False, (0, 3)), (True, (3, 0))):
+        memories = PostgresMemories(keyring, seals_vectors=seals)
+        assert await re_embed(mind.database, memories, NoVectors()) == 0, "what is stored is not computed again"
+        async with mind.database.begin() as tx:
+            counted = await connection_of(tx).execute("select count(sealed_vector), count(embedding) from user_memory")
+            assert await counted.fetchone() == expected
+            rows = (await memories.candidates(tx, mind.user.id, asked, (), now=NOW)).rows
+        found.append({row.id: round(row.cosine or 0.0, 5) for row in rows})
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0].values())) == 3
+
+
+async def test_a_sealed_vector_of_another_fact_is_refused(mind: Mind) -> None:
+    made = await HashedEmbeddings().embed(("one", "two"))
+    await mind.add(*(free(text, embedding=each) for text, each in zip(("one", "two"), made, strict=True)))
+    async with mind.database.begin() as tx:
+        await connection_of(tx).execute("update user_memory set sealed_vector = (select min(sealed_vector) from user_memory)")
+        with pytest.raises(DataDamaged):
+            await mind.memories.candidates(tx, mind.user.id, made[0], (), now=NOW)
 
 
 class NoVectors(HashedEmbeddings):
@@ -592,7 +646,7 @@ async def say(database: Database, keyring: Keyring, user: User, channel_id: str,
     event = MessageEvent(platform=Platform.TELEGRAM, sender_id="42", text=text)
     async with database.begin() as tx:
         receipt = await PostgresInbox(keyring).accept(
-            tx, Envelope(event=event, account="bali", channel_id=channel_id, event_key=str(turn_id)), user, turn_id
+            tx, Envelope(event=event, account="bali", channel_id=channel_id, event_key=str(turn_id)), turn_id
         )
         session = await PostgresSessions(keyring).current(tx, receipt.conversation_id, user.id)
         await connection_of(tx).execute(
@@ -629,3 +683,15 @@ async def test_messages_of_others_in_the_same_conversation_are_theirs(database: 
     async with database.begin() as tx:
         await connection_of(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
         assert [message.text for message in await PostgresPastMessages(keyring).last(tx, user.id)] == ["mine"]
+
+
+def test_a_turn_asks_the_rules_whether_its_message_may_teach_something(mind: Mind, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = mind.writer()
+    read_statements("I'm vegan.")  # loads the books of the languages in Latin script
+    assert [writer.may_learn(text, is_shown_to_model=False) for text in ("let us talk about it", "I'm vegan", "thanks", " ")] == [
+        *(False, True, False, False)
+    ]
+    assert writer.may_learn("let us talk about it", is_shown_to_model=True)
+    assert writer.may_learn("let us talk about it. " * 20, is_shown_to_model=False), "a long one is left to the job"
+    monkeypatch.delitem(BOOKS, "en")
+    assert writer.may_learn("let us talk about it", is_shown_to_model=False), "so is one whose book is not loaded yet"

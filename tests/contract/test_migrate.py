@@ -1,26 +1,37 @@
 """The schema: made once however many start at once, refused where it does not fit."""
 
 import asyncio
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
+from hermes.console.turn_list import TurnLists
 from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.spend_sums import HourSummer
 from hermes.graph import CallRecord
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.models import CallOutcome, CallSource, ModelCall
+from hermes.ports.inbox import Revival
+from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, ModelCall
 from hermes.ports.sessions import GraphEntry, SessionQuery
+from hermes.ports.turn_list import TurnFilter
 from hermes.ports.users import UserChannel, UserState
-from hermes.stores.postgres.accounts import PostgresApiKeys
+from hermes.stores.postgres.api_keys import PostgresApiKeys
 from hermes.stores.postgres.database import connection_of, open_database
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresInteractions, PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import MigrationFolder, SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
+from hermes.stores.postgres.spend_sums import PostgresSpendSums
+from hermes.stores.postgres.turn_list import PostgresTurnList
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
+from tests.contract.turns import new_claim, new_turn
 
 
 async def test_ten_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
@@ -134,6 +145,74 @@ def count_old_words(connection: psycopg.Connection) -> tuple[int, ...]:
         columns,
     )
     return tuple(connection.execute(query).fetchone()[0] for query in queries)  # type: ignore[index]
+
+
+AS_BEFORE_0029 = """
+drop table replays, replay_batches, audit, operator_entries, operators;
+drop function refuse_to_rewrite_audit();
+alter table inbox drop column revived_at, drop column revived_after;
+alter table tool_hours drop column micro_usd;
+drop index user_channels_by_sender, sessions_by_number, calls_without_turn, calls_fell_over, calls_by_time, calls_by_user;
+create index calls_by_user on calls (user_id, day) include (tokens, micro_usd, id);
+create index calls_by_time on calls (created_at);
+delete from schema_migrations where name = '0029_console'
+"""
+"""Takes away what the console brought."""
+
+
+async def test_what_a_hermes_without_the_console_stored_is_listed_summed_and_revived(database_url: str, keyring: Keyring) -> None:
+    inbox, journal, answer = (
+        PostgresInbox(keyring),
+        PostgresJournal(keyring),
+        CallAttempt("claude", "anthropic", "m", CallOutcome.ANSWERED, 1),
+    )
+    async with open_database(database_url) as database:
+        buried, claim = await new_turn(database, keyring, "lost"), await new_claim(database, keyring, "find a cafe", channel="ada")
+        hour = (datetime.now(UTC) - timedelta(days=3)).replace(minute=0, second=0, microsecond=0)
+        async with database.begin() as tx:
+            session = await PostgresSessions(keyring).current(tx, claim.conversation_id, claim.user_id)
+            await journal.begin(tx, claim, "run_tools", 0, b"asked")
+            await journal.finish(tx, claim, "run_tools", 0, b"found", facts={"name": "search", "ms": 5})
+            await PostgresInteractions().add(
+                tx, claim, session.id, {"outcome": "answered", "tools": [{"name": "search", "is_error": False}]}
+            )
+            await inbox.finish(tx, claim)
+            purposes = ((CallPurpose.ANSWER, (answer, answer)), (CallPurpose.CONCLUDE, (answer,)), (None, ()))
+            for micro_usd, (purpose, attempts) in enumerate(purposes, 70):
+                await PostgresModelCalls().add(
+                    tx, call_of(claim.user_id, micro_usd, purpose=purpose, attempts=attempts, turn_id=claim.turn_id if purpose else None)
+                )
+            run = connection_of(tx).execute
+            await run("update calls set created_at = %s", [hour])
+            await run("update interactions set created_at = %s", [hour])
+            await run("update inbox set state = 'dead', ended_at = %s, reason = 'gave up' where turn_id = %s", [hour, buried])
+            await run(
+                "insert into tool_hours (hour, account_id, tool, runs, errors, ms, worst_ms) values (%s, 'shop', 'search', 1, 0, 5, 5)",
+                [hour],
+            )
+            await run("insert into sum_marks values ('tools', now()), ('calls', now())")
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_BEFORE_0029)
+    assert await migrate(database_url) == ["0029_console"]
+
+    async with open_database(database_url) as database:
+        page = await TurnLists(database, PostgresTurnList()).page(TurnFilter(since=hour - timedelta(hours=1), purpose="any"))
+        assert {(str(row.kind), row.outcome, row.micro_usd, row.fell_over) for row in page.rows} == {
+            ("turn", "answered", 141, True),
+            ("call", "answered", 72, False),
+            ("turn", "buried", 0, False),
+        }
+        await HourSummer(database, PostgresSpendSums()).sum_recent()
+        async with database.begin() as tx:
+            found = await connection_of(tx).execute("select tool, runs, micro_usd from tool_hours")
+            assert await found.fetchall() == [("search", 1, 71)], "what it cost is found for the time before, too"
+            assert await inbox.revive(tx, buried) is Revival.REVIVED
+
+
+def call_of(user_id: UUID, micro_usd: int, **more: Any) -> ModelCall:
+    about = {"id": uuid4(), "day": date(2026, 11, 15), "account_id": "shop", "source": CallSource.ROUTER, "tier": "pro", "model": "m"}
+    return ModelCall(**{**about, "outcome": CallOutcome.ANSWERED, "latency_ms": 1, "user_id": user_id, "micro_usd": micro_usd, **more})
 
 
 async def test_a_migration_that_a_turn_stands_across_is_tried_again(database_url: str, tmp_path: Path) -> None:

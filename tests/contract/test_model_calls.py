@@ -17,7 +17,8 @@ from hermes.ports.credits import KillSwitchRecord
 from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, CallTotals, DayTotals, ModelCall
 from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.turn import Platform
 
 SATURDAY, SUNDAY, MONDAY = date(2026, 11, 14), date(2026, 11, 15), date(2026, 11, 16)
@@ -70,6 +71,7 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         api_key_id=api_key_id,
         error="CutShort",
         waited_ms=30,
+        plan=7,
     )
     assert await add(database, whole) == [True]
     [row] = await stored(database)
@@ -111,6 +113,7 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         "error": "CutShort",
         "waited_ms": 30,
         "times": 1,
+        "plan": 7,
     }
 
 

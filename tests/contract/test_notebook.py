@@ -21,7 +21,8 @@ from hermes.packs.concierge.records import (
 )
 from hermes.packs.concierge.services import Concierge
 from hermes.ports.memories import Fact, FactOrigin
-from hermes.ports.sessions import RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import RecentHistory
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import User
 from hermes.soul.extract import MemoryWriter
@@ -36,9 +37,10 @@ from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.journal import PostgresEffectRecords
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.tools.executor import Toolbox
 from tests.fakes.concierge import all_tools, concierge_gate
@@ -318,10 +320,15 @@ async def test_a_preference_that_is_refused_is_explained_to_the_model(house: Hou
 
 async def booked(house: House, tools: Toolbox, **wanted: Any) -> str:
     """Book a table: the offer, and the user's word. Returns the booking's code."""
-    offer = await call(tools, later(house.user), "create_booking", **wanted)
-    code = offer.rsplit("confirmation_code ", 1)[1].split()[0]
-    done = await call(tools, later(house.user, minutes=1), "create_booking", confirmation_code=code)
+    done = await carried_out(house, tools, "create_booking", **wanted)
     return done.removeprefix("Booking requested: ").split(":")[0]
+
+
+async def carried_out(house: House, tools: Toolbox, name: str, **wanted: Any) -> str:
+    """Have something offered, and approve it."""
+    made = await tools.run(ToolCall("call", name, json.dumps(wanted)), 0, later(house.user))
+    assert made.offer is not None, made.text
+    return (await tools.carry_out(made.offer.code, ToolCall("offer", name, ""), later(house.user, minutes=1))).text
 
 
 async def test_bookings_become_facts_and_habits_in_the_transaction_that_makes_them(house: House) -> None:
@@ -341,7 +348,7 @@ async def test_bookings_become_facts_and_habits_in_the_transaction_that_makes_th
         "favorite_venue": "Salt & Ember",
         "favorite_category": "bar",
     }
-    await call(tools, later(house.user), "cancel_booking", code=third)
+    await carried_out(house, tools, "cancel_booking", code=third)
     assert dict(await house.known())["last_booking"] == "Salt & Ember in Canggu, Fri 20 Mar 2026, 19:00, 2 people"
 
 

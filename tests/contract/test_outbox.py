@@ -16,13 +16,13 @@ from hermes.ports.outbox import DeliveryResult, Outbox, OutboxAnswer, OutboxLeng
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import NewUser, UserState
 from hermes.router.outbox import first_state, render_text
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresInteractions, PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.testing.memory import MemoryInbox, MemoryOutbox
 from hermes.turn import Platform
 from tests.contract.turns import Turns, new_claim, on_postgres, stored_turns
@@ -530,6 +530,20 @@ async def test_what_a_turn_promised_is_sent_after_what_was_promised_before(
     assert post.got == ["a", "b", "c"]
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 0
+
+
+async def test_a_message_that_was_sent_is_noted_once_and_the_next_one_is_taken(turns: Turns, outbox: Outbox) -> None:
+    claim = await turns.new_claim()
+    sent = DeliveryResult(state=OutboxState.SENT, outcome=SendOutcome.SENT, message_id="m1")
+    async with turns.transactions.begin() as tx:
+        await outbox.put(tx, claim, ["a", "b"])
+        first = await outbox.take(tx, claim.conversation_id)
+        assert first is not None
+        second = await outbox.settle_sent(tx, first, sent, {"part": 0})
+        assert second is not None
+        assert second.body == "b"
+        late = await outbox.settle_sent(tx, first, sent, {"part": 0})
+        assert (late, await outbox.waiting(tx)) == (None, 1)
 
 
 @on_postgres

@@ -4,24 +4,29 @@ The old process is its own statements, word for word (`version_before/*.sql`), w
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from hermes.gateway.spend_sums import HourSummer
 from hermes.ports.inbox import Claim
+from hermes.ports.models import CallOutcome, CallPurpose, CallSource, ModelCall
 from hermes.ports.sessions import EffectProgress, JournalNote
 from hermes.ports.timeline import AttemptEnd, TurnTimeline
 from hermes.stores.postgres.database import Database, execute, fetch_rows, fetch_value
 from hermes.stores.postgres.journal import PostgresJournal, PostgresTimelines, seal_label
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.queries import split_queries
+from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from tests.contract.turns import Turns, stored_turns
 
 OLD = {
     file: split_queries((Path(__file__).parent / "version_before" / f"{file}.sql").read_text(encoding="utf-8"))
-    for file in ("inbox", "journal")
+    for file in ("inbox", "journal", "spend_sums")
 }
 
 
@@ -153,3 +158,46 @@ async def test_a_new_process_fences_an_old_one(old: OldProcess, turns: Turns, da
     await turns.claim(turn_id)
     async with database.begin() as tx:
         assert await execute(tx, OLD["inbox"]["hold"], claim) == 0
+
+
+async def test_what_tools_cost_is_summed_although_an_old_process_sums_the_hour_first(
+    turns: Turns, database: Database, keyring: Keyring
+) -> None:
+    turn_id, journal = await turns.accept(), PostgresJournal(keyring)
+    now = datetime.now(UTC)
+    hour = (now - timedelta(hours=9)).replace(minute=0, second=0, microsecond=0)
+    concluding = ModelCall(
+        id=uuid4(),
+        day=date(2026, 11, 15),
+        account_id="shop",
+        source=CallSource.ROUTER,
+        tier="free",
+        model="m",
+        outcome=CallOutcome.ANSWERED,
+        latency_ms=1,
+        micro_usd=70,
+        turn_id=turn_id,
+        purpose=CallPurpose.CONCLUDE,
+    )
+    async with database.begin() as tx:
+        claim = await turns.inbox.claim(tx, turn_id)
+        assert isinstance(claim, Claim)
+        await journal.begin(tx, claim, "run_tools", 0, b"asked")
+        await journal.finish(tx, claim, "run_tools", 0, b"found", facts={"name": "search", "ms": 5})
+        await PostgresModelCalls().add(tx, concluding)
+        at = {"at": hour + timedelta(minutes=5)}
+        await execute(tx, b"update calls set created_at = %(at)s", at)
+        await execute(
+            tx,
+            b"with session as (insert into sessions (account_id, conversation_id, user_id, seed, head)"
+            b" select account_id, conversation_id, user_id, '', '' from inbox returning id)"
+            b" insert into interactions (turn_id, account_id, user_id, session_id, platform, meta, created_at)"
+            b" select turn_id, account_id, user_id, session.id, 'rest', '{}', %(at)s from inbox, session",
+            at,
+        )
+        await execute(tx, OLD["spend_sums"]["sum_tools"], {"hour": hour})
+        await execute(tx, OLD["spend_sums"]["mark"], {"name": "tools", "summed_to": now})
+    await HourSummer(database, PostgresSpendSums()).sum_recent()
+    async with database.begin() as tx:
+        [sums] = await fetch_rows(tx, dict, b"select tool, runs, micro_usd from tool_hours", {})
+    assert sums == {"tool": "search", "runs": 1, "micro_usd": 70}

@@ -118,3 +118,10 @@ async def test_a_trip_that_was_given_up_gives_nobody_the_answer_of_another(redis
         assert all(isinstance(reply, RedisError | OSError) for reply in replies)
         await asyncio.sleep(0.8)
         assert await batch.run(add, ["k"], [7]) == 7, "and not one of the late ones"
+
+
+async def test_other_commands_take_the_same_trip(house: House) -> None:
+    await house.redis.set("b", "x")
+    before = house.trips
+    assert await asyncio.gather(house.run("n"), house.batch.execute("MGET", "b", "missing")) == [1, [b"x", None]]
+    assert house.trips == before + 1

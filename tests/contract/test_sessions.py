@@ -9,7 +9,8 @@ import pytest
 from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import GraphEntry, Graphs, Session, SessionQuery, Sessions, UserNodes
+from hermes.ports.session import Session
+from hermes.ports.sessions import GraphEntry, Graphs, SessionQuery, Sessions, UserNodes
 from hermes.ports.users import User, Users, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -266,7 +267,7 @@ async def test_in_a_group_everybody_who_spoke_must_allow_training(
         async with database.begin() as tx:
             speaker, _ = await people.find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
             await people.allow_training(tx, speaker.id, trains=trains)
-            accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
+            accepted = await PostgresInbox(keyring).accept(tx, envelope, uuid4())
         claim = await claim_turn(database, keyring, accepted.turn_id)
         session = await current(database, sessions, claim.conversation_id, speaker.id)
         async with database.begin() as tx:
@@ -305,7 +306,7 @@ async def speak(database: Database, keyring: Keyring, sender: str, channel: str,
     envelope = Envelope(event=event, account="bali", channel_id=channel, event_key=str(uuid4()))
     async with database.begin() as tx:
         speaker, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
-        accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
+        accepted = await PostgresInbox(keyring).accept(tx, envelope, uuid4())
     claim = await claim_turn(database, keyring, accepted.turn_id)
     session = await current(database, PostgresSessions(keyring), claim.conversation_id, speaker.id)
     async with database.begin() as tx:

@@ -156,7 +156,8 @@ def test_a_base_that_the_version_before_cached_is_read_without_layers() -> None:
 
 
 async def test_the_soul_of_a_room_has_layers_without_a_user(house: House) -> None:
-    soul = house.souls.for_room(AGENT, now=NOW)
+    await house.know("vegan", "diet")
+    soul = await house.souls.for_room(house.user, AGENT, now=NOW, conversation_id=uuid4())
     assert [(layer.name, layer.chars) for layer in soul.layers] == [("room", len(soul.system)), ("note", len(soul.note or ""))]
     assert soul.recalled == ()
 

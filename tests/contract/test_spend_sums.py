@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hermes.gateway.spend_sums import HOUR, HourSummer
 from hermes.ports.backends import Usage
 from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, CallTotals, ModelCall
+from hermes.ports.runtime import Transaction
 from hermes.ports.spending import SpendDimension, SpendTotals, SumSource
 from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.spend_sums import PostgresSpendSums
-from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.turn import Platform
 
 NOW = datetime.now(UTC)
@@ -161,7 +162,8 @@ async def test_a_call_whose_transaction_was_open_for_hours_is_summed_when_it_com
         assert window is not None
         assert window.open_since == began.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         await summer(database).sum_recent()
-        assert await rows(database, b"select name, summed_to from sum_marks") == [("calls", window.open_since)]
+        marks = await rows(database, b"select name, summed_to from sum_marks order by name")
+        assert marks == [("calls", window.open_since), ("tool_costs", window.open_since)]
     # What the mark is when that transaction began five hours ago: its row is found, and the hours before are left alone.
     async with database.begin() as tx:
         await connection_of(tx).execute("update sum_marks set summed_to = %s", [THIS_HOUR - 5 * HOUR])
@@ -183,16 +185,16 @@ async def test_the_first_sums_of_an_old_table_are_made_hour_by_hour_and_go_on_wh
     class Stopped(PostgresSpendSums):
         left = 3
 
-        async def sum_hour(self, *args: Any, **values: Any) -> None:
-            self.left -= 1
+        async def sum_hour(self, tx: Transaction, source: SumSource, hour: datetime, *, summed_to: datetime) -> None:
+            self.left -= source is SumSource.CALLS
             if self.left < 0:
                 raise asyncio.CancelledError
-            await super().sum_hour(*args, **values)
+            await super().sum_hour(tx, source, hour, summed_to=summed_to)
 
     with pytest.raises(asyncio.CancelledError):
         await HourSummer(database, Stopped()).sum_recent()
     assert len(await spend_by(database, SpendDimension.DAY)) == 3
-    [[mark]] = await rows(database, b"select summed_to from sum_marks")
+    [[mark]] = await rows(database, b"select summed_to from sum_marks where name = 'calls'")
     assert mark == THIS_HOUR - timedelta(days=37) + HOUR
     await summer(database).sum_recent()
     found = await spend_by(database, SpendDimension.DAY)

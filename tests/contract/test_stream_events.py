@@ -26,7 +26,7 @@ from hermes.ports.processes import ProcessBeat, ProcessRole
 from hermes.ports.runtime import Transactions
 from hermes.ports.sessions import Journal, JournalNote
 from hermes.ports.users import FleetEventKind, SwapReason
-from hermes.stores.postgres.accounts import PostgresAgents
+from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.events import PostgresOperationsEvents

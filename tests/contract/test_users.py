@@ -15,11 +15,11 @@ from hermes.ports.runtime import Transactions
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import ReferralRefused, Signup, find_user
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.testing.memory import MemoryCredits, MemoryTransactions, MemoryUsers
 from hermes.turn import Envelope, MessageEvent, Platform
@@ -249,7 +249,8 @@ def envelope(channel: UserChannel, text: str = "hello") -> Envelope:
 async def test_a_message_that_waits_is_not_lost_to_a_link(stored: House, keyring: Keyring) -> None:
     stranger, user, inbox = await stored.find_or_create(PHONE), await stored.create(), PostgresInbox(keyring)
     async with stored.transactions.begin() as tx:
-        receipt = await inbox.accept(tx, envelope(PHONE), stranger, uuid4())
+        receipt = await inbox.accept(tx, envelope(PHONE), uuid4())
+        assert receipt is not None
     with pytest.raises(
         ChannelBusy, match=r"^a message from whatsapp:bali/628123456 waits for its answer; link the channel after the answer$"
     ):
@@ -264,13 +265,15 @@ async def test_a_message_that_waits_is_not_lost_to_a_link(stored: House, keyring
 async def test_after_a_link_the_conversation_begins_anew_under_the_users_own_key(stored: House, keyring: Keyring) -> None:
     stranger, user, inbox = await stored.find_or_create(PHONE), await stored.create(state=UserState.ACTIVE), PostgresInbox(keyring)
     async with stored.transactions.begin() as tx:
-        first = await inbox.accept(tx, envelope(PHONE, "let me in"), stranger, uuid4())
+        first = await inbox.accept(tx, envelope(PHONE, "let me in"), uuid4())
+        assert first is not None
         claim: Any = await inbox.claim(tx, first.turn_id)
         await PostgresSessions(keyring).current(tx, first.conversation_id, stranger.id)
         await inbox.finish(tx, claim)
     await stored.ask("link", user.id, PHONE)
     async with stored.transactions.begin() as tx:
-        second = await inbox.accept(tx, envelope(PHONE, "thank you"), await stored.find_or_create(PHONE), uuid4())
+        second = await inbox.accept(tx, envelope(PHONE, "thank you"), uuid4())
+        assert second is not None
         session = await PostgresSessions(keyring).current(tx, second.conversation_id, user.id)
     assert (second.conversation_id == first.conversation_id, second.seq, session.user_id, session.previous) == (False, 1, user.id, None)
 

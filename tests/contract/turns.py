@@ -31,8 +31,10 @@ class Turns:
         event = MessageEvent(platform=Platform.REST, sender_id=channel, text=text)
         envelope = Envelope(event=event, account="shop", channel_id=channel, event_key=str(uuid4()))
         async with self.transactions.begin() as tx:
-            user, _ = await self.people.find_or_create(tx, "shop", Platform.REST, channel, state=UserState.ACTIVE)
-            return (await self.inbox.accept(tx, envelope, user, uuid4(), traceparent=traceparent)).turn_id
+            await self.people.find_or_create(tx, "shop", Platform.REST, channel, state=UserState.ACTIVE)
+            accepted = await self.inbox.accept(tx, envelope, uuid4(), traceparent=traceparent)
+        assert accepted is not None
+        return accepted.turn_id
 
     async def claim(self, turn_id: UUID) -> Claim:
         """Claim a turn that waits."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hermes.ports.runtime import Transaction
 
@@ -105,6 +105,22 @@ class ClaimedSends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertTold:
+    """What one destination was told of one alert."""
+
+    alert_id: int
+    destination: str
+    stage: AlertStage
+    tries: int
+    messages: int
+    """How many messages arrived."""
+    sent_at: datetime | None
+    """When the last one arrived; None: one is due, or failed."""
+    failed: str | None
+    """Why the last try failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertMute:
     """An event that is not sent for a while; with the subject "", for every subject."""
 
@@ -151,8 +167,21 @@ class AlertRecords(Protocol):
         """End an alert; return it, or None if there is no such alert. One that has ended stays as it is."""
         ...
 
-    async def list(self, tx: Transaction, *, is_open: bool = False, since: datetime | None = None, limit: int = 1000) -> list[StoredAlert]:
-        """The alerts, the newest first: only open ones, or those that happened since a time, or all."""
+    async def list(
+        self,
+        tx: Transaction,
+        *,
+        is_open: bool = False,
+        since: datetime | None = None,
+        before: tuple[datetime, int] | None = None,
+        limit: int = 1000,
+    ) -> list[StoredAlert]:
+        """The alerts, the newest first: only open ones, or those that happened since a time, or all. `before` is the last time and the id
+        of the last alert of the page before."""
+        ...
+
+    async def told(self, tx: Transaction, alert_ids: Sequence[int]) -> Sequence[AlertTold]:
+        """What the destinations were told of these alerts, by alert and destination."""
         ...
 
     async def mute(self, tx: Transaction, event: str, subject: str, *, for_s: float, by: str) -> AlertMute:
@@ -213,6 +242,14 @@ class AgentHourSpend:
     median_micro_usd: int
 
 
+class WellPlace(NamedTuple):
+    """A role on a host of which every process gives beats."""
+
+    role: str
+    host: str
+    newest_start_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchFigures:
     """The figures of all processes together, at one moment."""
@@ -232,6 +269,7 @@ class WatchFigures:
     """Who engaged the kill switch (`by`) and why (`reason`); empty while it is off."""
     failing_chores: Mapping[str, str] = field(default_factory=dict)
     """Chores whose last try failed, with the error."""
+    well_places: Sequence[WellPlace] = ()
     spends: Sequence[AgentHourSpend] = ()
 
 

@@ -22,7 +22,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from hermes.graph.call import LogprobMode
 
 ChatMessage = Mapping[str, Any]
 ToolSchema = Mapping[str, Any]
@@ -47,6 +50,9 @@ class ModelRequest:
     cwd: Path | None = None
     """The folder in which a backend that is a program runs; None leaves it to the backend. No other backend reads it."""
 
+    may_leave_out_tools: bool = False
+    """A backend without tools may be asked without the tools, and without the tool calls of the history."""
+
     @property
     def needs_tools(self) -> bool:
         """Whether it has tools, or tool calls in its history: a backend without tools cannot take it."""
@@ -57,6 +63,17 @@ class ModelRequest:
         """Whether one of the messages has an image."""
         parts = (part for message in self.messages if isinstance(message.get("content"), list | tuple) for part in message["content"])
         return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
+
+
+EmbeddingInput = str | Sequence[int]
+"""What a vector is asked for: a text, or its token ids of the model's own tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingRequest(ModelRequest):
+    """One request for vectors. Its messages stand for the inputs where tokens are estimated."""
+
+    inputs: Sequence[EmbeddingInput]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +89,17 @@ class Usage:
     cache_write_1h: int = 0
     is_estimated: bool = False
     """The vendor gave no counts; these are upper bounds that Hermes computed."""
+
+    def to_record(self) -> dict[str, int]:
+        """Return the counts under the names that exports look for. Our own estimates are not a server's counts and have other names."""
+        if self.is_estimated:
+            return {"estimated_prompt_tokens": self.tokens_in, "estimated_completion_tokens": self.tokens_out}
+        cached = {"cache_read": self.cache_read, "cache_write": self.cache_write, "cache_write_1h": self.cache_write_1h}
+        return {
+            "prompt_tokens": self.tokens_in,
+            "completion_tokens": self.tokens_out,
+            **{name: count for name, count in cached.items() if count},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +123,15 @@ class Completion:
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
+    logprob_mode: LogprobMode | None = None
+    """Whether the logprobs are the model's own or those after temperature, top-p and the like; None where the server does not tell."""
+    policy_version: str | None = None
+    """The weights that answered, as the server named them."""
+    sampling: Mapping[str, Any] | None = None
+    """The sampling parameters of the request that were sent: those that the model does not take are left out. None if it is not known."""
+    derived: Sequence[str] = ()
+    """The fields above that the server did not give and the backend filled in: `model` (then it is the requested name),
+    `prompt_token_ids` (then they were tokenised apart from the call)."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else is worth keeping: the vendor's id of the answer, its service tier, content blocks that Hermes does not know.
 
@@ -102,6 +139,42 @@ class Completion:
 
 
 LOGPROBS = "logprob_entries"
+TOKEN_MISMATCH = "token_mismatch"  # noqa: S105  # the name of a field
+"""In a completion's `extra`: the server returned token ids that do not fit its own counts, so none are recorded."""
+UNREACHABLE = "unreachable"
+"""The code of a finding of a health check: there is no server."""
+EMBEDDING_VECTORS = "embedding_vectors"
+"""The key in `extra` under which the answer to an EmbeddingRequest has its vectors."""
+
+
+class RecordedTokens(NamedTuple):
+    """What a call record says about an answer's tokens, and which fields of the record the server did not give."""
+
+    fields: Mapping[str, Any]
+    derived: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        model: str,
+        prompt_token_ids: Sequence[int] | None,
+        token_ids: Sequence[int] | None,
+        logprobs: Sequence[float] | None,
+        logprob_mode: LogprobMode | None,
+        derived: Sequence[str],
+    ) -> RecordedTokens:
+        """No server names its tokenizer, so ids are recorded under the model's name. Logprobs without ids are left out."""
+        has_ids = token_ids is not None
+        fields = {
+            "tokenizer": model if has_ids else None,
+            "prompt_token_ids": prompt_token_ids,
+            "prompt_derived": prompt_token_ids is not None and "prompt_token_ids" in derived,
+            "token_ids": token_ids,
+            "logprobs": logprobs if has_ids else None,
+            "logprob_mode": logprob_mode if has_ids and logprobs is not None else None,
+        }
+        return cls(fields, [*derived, *(["tokenizer"] if has_ids else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +182,8 @@ class TextDelta:
     """More of the answer's text."""
 
     text: str
+    logprobs: Sequence[Mapping[str, Any]] = field(default=(), compare=False, repr=False)
+    """The server's entries for the tokens of exactly this piece, if it gives them while it streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +191,9 @@ class ReasoningDelta:
     """More of the model's thinking."""
 
     text: str
+    block: Mapping[str, Any] | None = None
+    """The vendor's own form of the thinking that has just ended, where the vendor wants it back unchanged; the text is empty then."""
+    logprobs: Sequence[Mapping[str, Any]] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +204,7 @@ class ToolCallDelta:
     id: str | None
     name: str | None
     arguments: str
+    logprobs: Sequence[Mapping[str, Any]] = field(default=(), compare=False, repr=False)
 
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta

@@ -288,6 +288,25 @@ class SupportsTemplates(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button below a message."""
+
+    id: str
+    """What the platform sends back when it is pressed: `offer:approve:7KQ2MP`. At most 64 bytes. It comes back as `Envelope.choice`."""
+    label: str
+    """At most 20 characters."""
+
+
+@runtime_checkable
+class SupportsButtons(Protocol):
+    """A channel whose platform has buttons. Without it, users type the code that the text names."""
+
+    def with_buttons(self, text: str, buttons: Sequence[Button]) -> Sequence[Mapping[str, Any]]:
+        """Return the bodies of messages with this plain text, without any markup, and the buttons below the last of them."""
+        ...
+
+
 @runtime_checkable
 class SharesWebhook(Protocol):
     """A channel whose platform posts the webhooks of all accounts of an app to one URL, and signs them with the app's secret."""

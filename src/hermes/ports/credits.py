@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.errors import PortError
+from hermes.ports.errors import OutOfCredit, PortError
+from hermes.ports.key_limits import KeyClaim
 from hermes.ports.runtime import Transaction
 
 # --- credits: append-only entries, and a balance that is checked against them
@@ -27,6 +28,28 @@ class Balance:
 
     available: int
     reserved: int
+
+
+class ReserveOutcome(StrEnum):
+    """How the wish to reserve credits for a turn ended."""
+
+    RESERVED = "reserved"
+    """The turn's reserve is open now."""
+    PAID = "paid"
+    """The turn was paid already, and nothing is charged."""
+    ENDED = "ended"
+    """The turn has ended, and nothing is charged."""
+    OUT_OF_CREDIT = "out of credit"
+    OF_ANOTHER_USER = "of another user"
+
+
+def is_reserved(outcome: ReserveOutcome, user_id: UUID, turn_id: UUID) -> bool:
+    """Whether the turn's reserve is open. Raises OutOfCredit, and ValueError for a turn of another user."""
+    if outcome is ReserveOutcome.OUT_OF_CREDIT:
+        raise OutOfCredit
+    if outcome is ReserveOutcome.OF_ANOTHER_USER:
+        raise ValueError(f"the turn {turn_id} belongs to another user than {user_id}")
+    return outcome is ReserveOutcome.RESERVED
 
 
 class Credits(Protocol):
@@ -117,7 +140,10 @@ class BudgetHold:
     tokens: int
     day_limit: int
     month_limit: int
+    reserved_at: datetime
     expires_at: datetime
+    key: KeyClaim | None = None
+    """What is reserved of the API key that makes the call; None: no key makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +163,13 @@ class Budgets(Protocol):
     When a user has used (not only reserved) 80 % and 100 % of a window's limit, the operator gets the alert `budget_threshold`, once per
     window."""
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
+    async def reserve(
+        self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float, key: KeyClaim | None = None
+    ) -> BudgetHold:
         """Reserve what a call may need at most, in both windows or in none. Raises BudgetSpent; it names the month if both are spent.
+
+        With `key` also of the API key that makes the call, in the same step: of its money, its tokens and its calls at once, or nothing of
+        anything. Raises KeyQuotaSpent and KeyRateReached.
 
         Fails closed: raises StoreUnavailable if the store does not answer within a second of trying; then nothing stays reserved. After
         `lease_s` the tokens are free again, whatever happened."""
@@ -187,6 +218,25 @@ class KillSwitchRecord:
     engaged_at: datetime
     by: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillSwitchUse:
+    """One time that all calls were stopped, and how it ended: both None while it lasts."""
+
+    engaged_at: datetime
+    by: str
+    reason: str
+    released_at: datetime | None
+    released_by: str | None
+
+
+class KillSwitchHistory(Protocol):
+    """What was recorded of the kill switch. Only for people: calls ask GlobalSpend."""
+
+    async def list(self, tx: Transaction, *, limit: int) -> Sequence[KillSwitchUse]:
+        """Return its uses, the newest first."""
+        ...
 
 
 class GlobalSpend(Protocol):

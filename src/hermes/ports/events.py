@@ -16,6 +16,9 @@ from uuid import UUID
 
 from hermes.ports.runtime import Transaction
 
+EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
+"""The event name that a reader of the journal sees for an effect of this step; `effect` for any other step."""
+
 
 class EventSource(StrEnum):
     """What an event is about."""
@@ -45,6 +48,7 @@ EVENT_NAMES: Mapping[str, str] = {
     "effect": "effect.made",
     "fallback_used": "fallback.used",
     "turn_stopped": "turn.stopped",
+    "message_revived": "message.revived",
     "response_delivered": "delivery.sent",
     "delivery_failed": "delivery.failed",
     "dead_letter_requeued": "dead_letter.requeued",
@@ -52,6 +56,10 @@ EVENT_NAMES: Mapping[str, str] = {
     "breaker_opened": "breaker.opened",
     "channel_unauthorized": "channel.unauthorized",
     "memory_saved": "memory.saved",
+    "offer_made": "offer.made",
+    "offer_approved": "offer.approved",
+    "offer_refused": "offer.refused",
+    "offer_expired": "offer.expired",
     "adapter_swapped": "adapter.swapped",
     "adapter_rolled_back": "adapter.rolled_back",
     "adapter_refused": "adapter.refused",
@@ -159,12 +167,15 @@ class EventFilter:
     turn_id: UUID | None = None
     names: frozenset[str] = frozenset()
     """Public names; none: all."""
+    accounts: frozenset[str] | None = None
+    """The accounts that the reader sees, None: all. Events of no account are for readers of all."""
 
     def matches(self, event: OperationsEvent) -> bool:
         return (
             (self.agent is None or event.agent == self.agent)
             and (self.turn_id is None or event.turn_id == self.turn_id)
             and (not self.names or event.name in self.names)
+            and (self.accounts is None or event.account in self.accounts)
         )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
+from hermes.ports.backends import EmbeddingInput
 from hermes.ports.errors import PortError
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import Agent, User
@@ -89,12 +90,22 @@ class RecallCandidate:
     """The keyed digests of its words."""
 
 
+class KnownFacts(NamedTuple):
+    """All free facts of one user, counted."""
+
+    facts: int
+    terms: int
+    """Words of all of them together."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecallCandidates:
-    """All free facts of one user, and the keyed digests of the question's words."""
+    """Free facts of one user, and the keyed digests of the question's words."""
 
     asked: Sequence[int]
     rows: Sequence[RecallCandidate]
+    known: KnownFacts | None = None
+    """How many facts there are, if the rows are only some of them. None: the rows are all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,13 @@ class Memories(Protocol):
         """Return every free fact that holds now with its exact cosine to the question. Structural facts are left out."""
         ...
 
+    async def near(
+        self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime, limit: int
+    ) -> RecallCandidates:
+        """As `candidates`, but only the facts that may be among the best `limit`: those that share a word with the question, and of all
+        facts the `limit` with the highest cosine. Another fact has no word's score, and a lower cosine than so many."""
+        ...
+
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         """Return these facts of the user, in this order; ids of other users' facts are left out."""
         ...
@@ -160,6 +178,18 @@ class Memories(Protocol):
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
         """Delete one fact, also if it superseded another or was superseded, and the dreams about it; False if the user has no such fact."""
+        ...
+
+    async def share(self, tx: Transaction, user_id: UUID, turn_id: UUID, fact_ids: Sequence[UUID], *, now: datetime) -> Sequence[Fact]:
+        """Share facts of the user with the conversation of one of their turns; return those of them that hold. Others are left out."""
+        ...
+
+    async def unshare(self, tx: Transaction, user_id: UUID, turn_id: UUID, fact_ids: Sequence[UUID]) -> None:
+        """Share them no more with that conversation."""
+        ...
+
+    async def shared(self, tx: Transaction, user_id: UUID, conversation_id: UUID, *, now: datetime) -> Sequence[Fact]:
+        """Return the facts that the user shares with a conversation and that hold now, oldest first."""
         ...
 
     async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
@@ -192,6 +222,11 @@ class Memories(Protocol):
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
         """Store the vector of a fact. No change for a fact that is gone."""
+        ...
+
+    async def convert_vectors(self, tx: Transaction, *, after: UUID | None = None, limit: int = 100) -> UUID | None:
+        """Store some vectors in the way that the operator chose, sealed or plain, by id after `after`, if they are stored in the other way.
+        Return the last fact's id; None if there is none left."""
         ...
 
 
@@ -299,12 +334,18 @@ class EmbeddingsUnavailable(PortError):
     """No vector can be computed now; recall uses the words alone."""
 
 
+class UnknownTokens(PortError):
+    """These token ids are none of the embedding model's own tokenizer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Embedding:
     """A text's vector, of length one, and the model that made it. Vectors of two models are never compared."""
 
     model: str
     vector: Sequence[float]
+    tokens: int | None = None
+    """The tokens that the model read; None if it does not tell. Known only for several texts at once, the first has them all."""
 
 
 class Embeddings(Protocol):
@@ -325,8 +366,8 @@ class Embeddings(Protocol):
         """How much its cosine counts beside the words of a text, from 0 to 1; measured by `benchmarks/recall.py`."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
-        """Return the vector of each text, in order. Never blocks the event loop. Raises EmbeddingsUnavailable."""
+    async def embed(self, texts: Sequence[EmbeddingInput]) -> Sequence[Embedding]:
+        """Return the vector of each text, in order. Never blocks the event loop. Raises EmbeddingsUnavailable, and UnknownTokens."""
         ...
 
 
@@ -369,6 +410,9 @@ class Soul:
     """The layers of system message and note, in their order. An empty layer is absent."""
     recalled: Sequence[RecalledFact] = ()
     """The facts that recall found, the best first."""
+    opening_note: str | None = None
+    """In place of `note` if a trivial message begins a list: with the part of the day and without the minute, so that equal greetings are
+    equal requests. None for every other message."""
 
 
 class Souls(Protocol):
@@ -378,10 +422,9 @@ class Souls(Protocol):
         """Return the soul for one message. Never raises, whatever store is down."""
         ...
 
-    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        """Return the soul for a message in a room that several people share: the agent's personality, and the time.
-
-        Takes no user, so that it can know nothing about one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
+    async def for_room(self, user: User, agent: Agent, *, now: datetime, conversation_id: UUID) -> Soul:
+        """Return the soul for a message in a room that several people share: the agent's personality, the time, and the facts that the
+        message's sender shares with this very room. Nothing else: no recall, no earlier sessions, no dreams, no time zone. Never raises."""
         ...
 
     async def invalidate(self, user_id: UUID) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
@@ -47,6 +47,8 @@ class CallPurpose(StrEnum):
     """What a message says about its writer."""
     DREAM = "dream"
     COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    """The vectors of a client's texts."""
     BATCH = "batch"
     CANARY = "canary"
     REPLAY = "replay"
@@ -73,6 +75,10 @@ class Caller:
     """Whether an earlier answer from the cache will do. False where samples must be independent: completions clients, and batches."""
     models: Sequence[str] | None = None
     """The chain to try in place of the tier's own."""
+    plan: int | None = None
+    """The model plan that chose `models`."""
+    chat: str = ""
+    """What tells chats apart, for a plan that is on trial; empty: the session, or else the user."""
     agent: str | None = None
     """The agent that the call is made for. The call counts in the agent's spend, and its cap applies."""
     uses_adapter: bool = True
@@ -124,6 +130,10 @@ class Answer:
     """The call that sampled it, if it came from the cache; then it cost nothing."""
     session_id: UUID | None = None
     """The session in which it was recorded, if it was."""
+    without_tools: bool = False
+    """The model takes no tools: it was asked without them, and without the tool calls of the history."""
+    saved_micro_usd: int = 0
+    """What the copy would have cost as a sample, at today's price."""
 
 
 class NoAnswer(Exception):
@@ -157,21 +167,127 @@ class Models(Protocol):
         ...
 
 
+# --- breakers: models whose last calls failed
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAddress:
+    """A model at a backend, by its own name: what a breaker is for."""
+
+    backend: str
+    model: str
+
+
+WHOLE_BACKEND = ""
+"""In place of a model's name: the breaker of all models of a backend. A wrong key opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A failed call, as a breaker counts it."""
+
+    error: str
+    """The name of the error."""
+    opens_at_once: bool = False
+    """The next calls would fail too. Otherwise it takes several failures in a row."""
+    retry_after_s: float | None = None
+    """How long the vendor wants not to be asked, if it says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCondition:
+    """A model whose last call failed."""
+
+    error: str
+    """The name of the last error."""
+    wait_s: float | None
+    """None: it may be asked. Otherwise its breaker is open for so long; at 0 one call may find out whether it answers again."""
+    is_stated: bool = False
+    """The vendor itself said how long."""
+
+
+class ModelBreakers(Protocol):
+    """The breakers of all models, shared by all processes. Fails open: without the store every model may be asked, and nothing is counted.
+
+    No method raises."""
+
+    async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
+        """Return those of the models whose last call failed. Asked once for each call, for its whole chain."""
+        ...
+
+    async def claim_probe(self, model: ModelAddress) -> bool:
+        """Whether this call is the one that finds out whether a model answers again. Ask it when `wait_s` is 0."""
+        ...
+
+    async def record_success(self, model: ModelAddress) -> bool:
+        """Note that an unwell model answered: its breaker closes, and its failures are forgotten. Return whether the breaker was open."""
+        ...
+
+    async def record_failure(self, model: ModelAddress, failure: ModelFailure) -> ModelCondition | None:
+        """Note that a call failed. None unless the breaker opened, or stayed open after its probe."""
+        ...
+
+
+# --- plans: chains that stand in place of those of the settings
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """A plan of the models. Rows are only added; the newest one holds."""
+
+    version: int
+    chains: Mapping[str, tuple[str, ...]]
+    """By tier, the names of its models in their order. A tier that is left out has the chain of the settings."""
+    percent: int
+    """The share of the chats that use it; below 100 it is on trial."""
+    base: int | None
+    """The plan before it, which the other chats use; None: the settings."""
+    base_chains: Mapping[str, tuple[str, ...]]
+    by: str
+    reason: str
+    at: datetime
+
+
+class ModelPlans(Protocol):
+    """The stored plans."""
+
+    async def newest(self, tx: Transaction, *, limit: int = 1) -> Sequence[ModelPlan]:
+        """Return the newest plans, the newest first."""
+        ...
+
+    async def add(self, tx: Transaction, plan: ModelPlan) -> bool:
+        """Store a plan; False if there is one of this version already: another operator came first."""
+        ...
+
+
 # --- the cache of answers
+
+
+@dataclass(frozen=True, slots=True)
+class CachedValue:
+    """What the cache says of one key."""
+
+    value: bytes | None
+    is_claimed: bool = False
+    """The caller makes the value: until its `put` or `release`, others who look are told neither a value nor a claim."""
 
 
 class AnswerCache(Protocol):
     """Values by user and key, sealed, for a limited time. Fails open: a value that cannot be read counts as missing, a value that cannot be
-    written is left out.
+    written is left out, and without the store every caller makes its own.
 
     Each value belongs to one user, so that no user is ever answered with another user's words."""
 
-    async def get(self, user_id: UUID, key: str) -> bytes | None:
-        """Return the stored value; None if it is gone or cannot be read."""
+    async def get_or_claim(self, user_id: UUID, key: str, *, lease_s: float) -> CachedValue:
+        """Return the stored value. If there is none, claim the key, unless another caller has done so within the last `lease_s`."""
         ...
 
     async def put(self, user_id: UUID, key: str, value: bytes) -> None:
-        """Store a value for a limited time. Never raises."""
+        """Store a value for a limited time; ends a claim. Never raises."""
+        ...
+
+    async def release(self, user_id: UUID, key: str) -> None:
+        """End a claim without a value. Never raises."""
         ...
 
 
@@ -236,6 +352,8 @@ class ModelCall:
     cache_hit: bool = False
     """The answer came from the answer cache: it costs nothing and uses no budget; `usage` is that of the answer it copies."""
     first_token_ms: int | None = None
+    plan: int | None = None
+    """The version of the model plan that chose its models; None: the settings, or the caller."""
 
     @property
     def tokens(self) -> int:
@@ -251,6 +369,23 @@ class CallTotals:
     """Sums over days count the rows of refused calls too; the sum of a turn does not."""
     tokens: int
     micro_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """What the calls of one turn used."""
+
+    tokens_in: int
+    tokens_out: int
+    micro_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlace:
+    """Where a call's answer is recorded, and whose it is."""
+
+    session_id: UUID
+    user_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +424,10 @@ class ModelCalls(Protocol):
         """Return the totals of all users on a day as of one moment, with the ids of the calls recorded within the last `recent_s`."""
         ...
 
+    async def of_key(self, tx: Transaction, key_id: UUID, *, since: date, until: date, recent_s: float) -> Sequence[DayTotals]:
+        """Return the days of an API key that have calls, as of one moment; with the ids of those recorded within the last `recent_s`."""
+        ...
+
     async def of_agents(self, tx: Transaction, day: date, *, recent_s: float) -> AgentTotals:
         """Return the money of each agent's calls on a day as of one moment, with the ids of those recorded within the last `recent_s`."""
         ...
@@ -296,6 +435,14 @@ class ModelCalls(Protocol):
     async def cost_of_turn(self, tx: Transaction, turn_id: UUID) -> CallTotals:
         """Sum up every call that a turn caused, as far as it is recorded by now: all attempts of the turn, the compaction of its history,
         the call after tools, and what was learned from its message afterwards."""
+        ...
+
+    async def usage_of_turn(self, tx: Transaction, turn_id: UUID) -> TurnUsage | None:
+        """Return what the calls of `cost_of_turn` used, as far as they are recorded by now; None if none is."""
+        ...
+
+    async def place(self, tx: Transaction, call_id: UUID, api_key_id: UUID) -> CallPlace | None:
+        """Return where the answer of an API key's call is recorded; None if the key has no such call, or its answer is in no session."""
         ...
 
     async def note_alert(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
@@ -311,6 +458,10 @@ class CallMeter(Protocol):
 
     def count(self, call: ModelCall) -> None:
         """Count a call that has ended, with its attempts, tokens and cost."""
+        ...
+
+    def count_saved(self, call: ModelCall, micro_usd: int) -> None:
+        """Count what an answer from the cache would have cost."""
         ...
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
-from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
+    from hermes.ports.inbox import Claim, InboxMessage
 
 # --- the outbox: answers in parts, in order, each with its own state; and proactive messages, which Hermes sends later by itself
 
@@ -100,6 +102,11 @@ class DeliveryResult:
     events: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """What else happened during the delivery, for the turn's journal."""
 
+    @property
+    def is_simply_sent(self) -> bool:
+        """Whether the message was sent and nothing else happened."""
+        return self.state is OutboxState.SENT and not (self.is_failure or self.is_doubtful or self.moved_to or self.events)
+
 
 @dataclass(frozen=True, slots=True)
 class OutboxAnswer:
@@ -109,6 +116,8 @@ class OutboxAnswer:
     text: str
     meta: dict[str, object]
     """The interaction's provenance: tokens, cost, backend…"""
+    offers: Sequence[Mapping[str, Any]] = ()
+    """The offers behind the answer, where clients fetch it: `code`, `tool`, `text`, `expires_at` and `buttons` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,11 @@ class Outbox(Protocol):
         """Add an answer, in parts. Part of the turn's last transaction. Repeating it adds nothing.
 
         An answer that its client fetches is delivered when it is in the outbox: `state` is then SENT."""
+        ...
+
+    async def withdraw(self, tx: Transaction, turn_id: UUID) -> int:
+        """Take the answer of a turn back, so that it can get another one; return how many parts had been sent. What waits is not sent any
+        more; what the platform has is kept under another name, for its receipts. The caller holds the conversation."""
         ...
 
     async def put_proactive(
@@ -181,6 +195,13 @@ class Outbox(Protocol):
         the message was sent, this locks the conversation until the transaction ends."""
         ...
 
+    async def settle_sent(
+        self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, facts: Mapping[str, Any]
+    ) -> OutboxMessage | None:
+        """As `settle` for a message that was sent, with `response_delivered` and these facts in the journal of its turn; then return the
+        next message, as `take`. A late call notes nothing. All or nothing also without a transaction (`Transactions.once`)."""
+        ...
+
     async def stranded_conversations(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
         """Return conversations whose oldest message is due and was not touched for so long, the longest waiting first: its worker died
         between commit and send, or it was put back and is due again."""
@@ -197,6 +218,11 @@ class Outbox(Protocol):
     async def lengths(self, tx: Transaction) -> OutboxLengths:
         """Count the messages that were put back, and those that were given up."""
         ...
+
+
+def offers_in(bodies: Sequence[MessageBody]) -> tuple[Mapping[str, Any], ...]:
+    """Return the offers that these parts show to clients which fetch their answers."""
+    return tuple(body["offer"] for body in bodies if not isinstance(body, str) and "offer" in body)
 
 
 def readable_text(bodies: Sequence[MessageBody]) -> str:
@@ -416,6 +442,13 @@ class DeadLetter:
     """It was requeued before."""
     promised_at: datetime
     died_at: datetime
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the turn's journal has of it: names and numbers, no text."""
+        facts: dict[str, Any] = {"platform": str(self.platform), "account": self.account, "part": self.part, "tries": self.tries}
+        facts |= {"outcome": str(self.outcome), "doubts": self.doubts, "reason": self.reason}
+        return {**facts, "news": self.news} if self.news else facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,8 @@ class ProcessBeat:
     slots_waiting: int = 0
     loop_lag_ms: int = 0
     is_silent: bool = False
+    vault_folder: UUID | None = None
+    """What names the folder in which this process finds the vault; None: it finds none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

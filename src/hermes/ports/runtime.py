@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -27,8 +27,8 @@ class Transactions(Protocol):
         ...
 
     def once(self) -> AbstractAsyncContextManager[Transaction]:
-        """For one port call with one statement, or for reads: each statement is committed when it returns. Cheaper than `begin`, but not
-        for two writes that belong together."""
+        """For one port call that writes in one statement, or for reads: each statement is committed when it returns. Cheaper than `begin`,
+        but not for two writes that belong together."""
         ...
 
 
@@ -91,8 +91,8 @@ class JobHandlers(Protocol):
     """What a worker does with its jobs. Each method may be called again for the same id at any time; if it raises, it is called again
     later."""
 
-    async def turn(self, turn_id: UUID) -> None:
-        """Run a turn to its end."""
+    async def turn(self, turn_id: UUID) -> bool | None:
+        """Run a turn to its end. True: the turn's last transaction has ended the job too."""
         ...
 
     async def delivery(self, conversation_id: UUID) -> None:
@@ -172,6 +172,40 @@ class Chores(Protocol):
         failure as it is. A call with an old lease changes nothing."""
         ...
 
+    async def ask(self, tx: Transaction, chore: str) -> bool:
+        """Let a chore count as not done, and end its pause after a failure, so that a process takes it soon; False, and no change, if a
+        process is doing it now, or none ever did: then it is due anyway."""
+        ...
+
     async def all(self, tx: Transaction) -> Sequence[ChoreRecord]:
         """Return every chore that was ever taken, by name."""
+        ...
+
+
+# --- months: the parts in which calls and the journal are stored
+
+
+class Months(Protocol):
+    """The months in which a store keeps the rows that every message adds: calls, and the journal of turns. Each method may raise
+    StoreUnavailable because it would have waited too long for a lock; then it did nothing."""
+
+    async def make(self, tx: Transaction, now: datetime) -> Sequence[str]:
+        """Make the months from now to two months ahead, and those of rows that came before their month; return their names."""
+        ...
+
+    async def drop_calls(self, tx: Transaction, before: date) -> Sequence[str]:
+        """Drop the months of calls that ended before this day; return their names."""
+        ...
+
+    async def delete_calls(self, tx: Transaction, before: date, *, limit: int) -> int:
+        """Delete calls of the days before that are in no month, because an earlier version wrote them; return how many."""
+        ...
+
+    async def rewrite_emptied(self, tx: Transaction, before: date) -> str | None:
+        """Rewrite one month of the journal that ended before this day and has no content left, so that its file is as small as its rows;
+        return its name, or None if there is none. Once for each month."""
+        ...
+
+    async def analyze(self, tx: Transaction, now: datetime) -> bool:
+        """Once a day, collect the figures by which queries over all months are planned; return whether it was done."""
         ...

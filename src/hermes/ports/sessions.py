@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import UUID
 
-from hermes.graph import CallRecord, MessageGraph
-from hermes.graph.context import KeepReasoning
 from hermes.graph.response import sent_id
 from hermes.graph.stored_graph import history_of
-from hermes.ports.inbox import Claim, ClaimedTurn
-from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
+from hermes.ports.session import Session
+
+if TYPE_CHECKING:
+    from hermes.graph import CallRecord, MessageGraph
+    from hermes.graph.context import KeepReasoning
+    from hermes.ports.inbox import Claim, ClaimedTurn
+    from hermes.ports.models import ModelCall
 
 # --- sessions: the part of a conversation between two long silences, recorded in one message graph
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One part of a conversation, recorded in one message graph."""
-
-    id: UUID
-    conversation_id: UUID
-    user_id: UUID
-    """The user whose key seals it."""
-    previous: UUID | None
-    """The session before it, joined by `continuation`."""
-    head: str
-    """The context id of its current list."""
-    length: int
-    """How many messages the current list has."""
-    is_shared: bool = False
-    """Whether several people read it: then it holds nothing private, and each message in it names its speaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +118,11 @@ class GraphEntry:
     """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
     keep_reasoning: KeepReasoning = "none"
     """Which earlier reasoning the model was shown when it sampled this."""
-    ephemeral: str | None = None
-    """The text that the model was shown beside the list when it sampled this: the soul. Makes no version."""
+    system: str | None = None
+    """The system prompt that the model was shown beside the list when it sampled this: the soul. Makes no version."""
+    without_tools: bool = False
+    """The model was shown the list without tool calls and results. If the list has some, the sample is on a branch without them, and the
+    list goes on with a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +187,8 @@ class RecentHistory:
     head: str
     offset: int = 0
     """How many messages of the list stand before these. A model is not shown those."""
+    mark: bytes | None = field(default=None, compare=False, repr=False)
+    """The end of the hot copy from which this was read, if it was: by it the store extends the copy without reading it again."""
 
 
 class Histories(Protocol):
@@ -229,6 +219,20 @@ class Histories(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTraces:
+    """Digests of what is left of a response if its client rewrites or summarises the chat. All have the system prompt in them. The store
+    keys them with the user's own key."""
+
+    contexts: tuple[bytes, ...] = ()
+    """Of lists in which a response was sampled."""
+    spans: tuple[bytes, ...] = ()
+    """Of spans of words."""
+
+
+NO_TRACES = ChatTraces()
+
+
+@dataclass(frozen=True, slots=True)
 class ChatFingerprint:
     """Digests by which a chat is recognised after one of its responses. The store keys them with the user's own key."""
 
@@ -239,7 +243,11 @@ class ChatFingerprint:
     whole: bytes
     """Digest of the list with its reasoning."""
     echo: bytes
-    """Digest of the response alone."""
+    """Digest of the response alone; of a short one, with the message before it."""
+    context: bytes = b""
+    """Digest of the list before the response, without reasoning."""
+    traces: ChatTraces = field(default_factory=ChatTraces)
+    """By what the response is recognised where it is not shown word for word. Stored with a new response; not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,21 +272,34 @@ class ClientChats(Protocol):
     async def find(self, tx: Transaction, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """Return the user's chat that a request with these fingerprints belongs to; None for a new one. Locks it.
 
-        A chat matches if its list is in the request up to a response, word for word; of several, the longest wins, then the newest. If none
-        matches, the newest response in the request that was given in one chat only decides: an "ok" that many chats have counts only if
-        there is no other response. Raises UserErased."""
+        A chat matches if its list is in the request up to a response, word for word; of several, the longest wins, then one that ends
+        there, then the newest. If none matches, the newest response in the request that was given in one chat only decides: an answer that
+        several chats have says nothing. Raises UserErased."""
         ...
 
     async def look(self, user_id: UUID, fingerprints: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """As `find`, in a transaction of its own and without a lock: the result may be outdated when it is used."""
         ...
 
+    async def trace(self, user_id: UUID, traces: ChatTraces) -> Sequence[UUID]:
+        """Return the user's chats in which responses with such traces were sampled, the likeliest first, at most four: the longest list
+        first, then the most spans. A span that responses of several chats have does not count. Takes no lock. Raises UserErased."""
+        ...
+
     async def add(
-        self, user_id: UUID, chat: ChatMatch | None, entries: Sequence[GraphEntry], fingerprint: ChatFingerprint | None, call: ModelCall
+        self,
+        user_id: UUID,
+        chat: ChatMatch | None,
+        entries: Sequence[GraphEntry],
+        fingerprint: ChatFingerprint | None,
+        call: ModelCall,
+        *,
+        unless: ChatTraces = NO_TRACES,
     ) -> UUID | None:
         """Append to a chat that `look` found, or begin one, and record the response and its call: all of it, or nothing.
 
-        Return the chat; None if it has changed since `look`. Even then the call may be recorded."""
+        Return the chat; None if it has changed since `look`, and if one was to be begun although a response of the user has one of the
+        traces `unless`."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
@@ -293,8 +314,16 @@ class ClientChats(Protocol):
         `name` may be the id of one of the user's chats."""
         ...
 
-    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
-        """Begin a chat with an empty list. Raises UserErased."""
+    async def find_by_hint(
+        self, tx: Transaction, account: str, user_id: UUID, hint: bytes, fingerprints: Sequence[ChatFingerprint]
+    ) -> ChatMatch | None:
+        """Return the chat that was begun with this hint, and lock it; None if there is none. Until the transaction ends, no other
+        transaction begins one."""
+        ...
+
+    async def begin(self, tx: Transaction, account: str, user_id: UUID, hint: bytes = b"") -> ChatMatch:
+        """Begin a chat with an empty list. `hint` is something by which it may be found again; it is stored as a digest under the user's
+        key. Raises UserErased."""
         ...
 
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
@@ -329,10 +358,6 @@ class Effect:
     request: bytes
     """The request prepared before the first try; a later try uses it unchanged."""
     result: bytes | None
-
-
-EFFECT_NAMES: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
-"""The event name that a reader of the journal sees for an effect of this step; `effect` for any other step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +430,7 @@ class Journal(Protocol):
         ...
 
     async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        """Return what is known of an effect, for callers outside of the turn; None for an effect that never began. Raises UserErased."""
+        """Return what is known of an effect, for callers outside of the turn; None for one that never began, or whose user was erased."""
         ...
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
@@ -413,8 +438,9 @@ class Journal(Protocol):
         ...
 
     async def empty(self, tx: Transaction, *, ended_before: datetime, after_id: int, limit: int) -> EmptiedBatch:
-        """Empty the requests and results of turns that ended before a time, and what their tools brought: one batch of at most `limit`
-        entries after `after_id` that still have content. Their facts stay. Turns that have not ended are never touched.
+        """Empty the requests and results of turns that ended before a time, what their tools brought, and what replays of them answered:
+        one batch of at most `limit` entries after `after_id` that still have content. Their facts stay. Turns that have not ended are
+        never touched.
 
         An emptied effect counts as none for `effect`; no attempt can meet one, because a turn that has ended is not claimed."""
         ...
@@ -428,4 +454,8 @@ class Interactions(Protocol):
 
     async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
         """Log a turn with its provenance: times, backend, tools, tokens, cost. Repeating it adds nothing. No message text."""
+        ...
+
+    async def withdraw(self, tx: Transaction, turn_id: UUID) -> None:
+        """Remove a turn from the log, because it will end again."""
         ...

@@ -18,7 +18,8 @@ class SumSource(StrEnum):
     """The rows that are summed."""
 
     CALLS = "calls"
-    TOOLS = "tools"
+    TOOLS = "tool_costs"
+    """Summed under `tools` by the version before, without costs: its mark must not count, whichever process sums first in an upgrade."""
 
 
 class SpendDimension(StrEnum):

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from hermes.ports.events import EFFECT_NAMES
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import EFFECT_NAMES, JournalEvent
+
+if TYPE_CHECKING:
+    from hermes.ports.sessions import JournalEvent
 
 STEP_EVENT_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -201,6 +204,8 @@ def build_attempt(rows: AttemptRows, run: RunRecord) -> TurnAttempt:
         end = AttemptEnd.FAILED
     elif is_newest:
         end = AttemptEnd.RUNNING if run.state == "running" else AttemptEnd.ENDED
+    elif fell_back is not None:  # it apologised, and an operator revived the message afterwards
+        end = AttemptEnd.ENDED
     else:
         end = AttemptEnd.CUT_OFF
     began_at = find_beginning(rows, run if is_newest else None)

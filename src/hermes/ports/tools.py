@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from hermes.ports.channels import PlatformClient, PlatformRequest, PlatformResponse
@@ -99,7 +102,12 @@ class Images(Protocol):
 # --- tools: what a model can do for the user, how a tool call ends, and how Hermes keeps an effect from happening twice
 #
 # A model's tool call is a request. Hermes checks it, limits its arguments, and runs it at most once per turn and place in the turn. A call
-# that costs money or orders something is first only offered, under a code that the user's next message can confirm.
+# that costs money, orders or cancels something only makes an offer. The user concerned approves it with a button or a code, outside any
+# model.
+
+
+UNKNOWN_TOOL = "an unknown tool"
+"""In the place of a name that a model made up: it is the model's own words, and names are read by operators who opened nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,19 @@ class ToolUser:
     turn_id: UUID
     now: datetime
     """With its zone."""
+    has_private_chat: bool = True
+    """Whether Hermes can show this user an offer that no other person reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferNotice:
+    """An offer that a tool call made, for the code that shows it to its user. No model is shown the code."""
+
+    code: str
+    tool: str
+    text: str
+    """What will be done, exactly."""
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +153,30 @@ class ToolResult:
 
     call_id: str
     name: str
+    """Of the tool; UNKNOWN_TOOL if there is none of the name that the model called."""
     text: str
     is_error: bool
     ms: int
+    offer: OfferNotice | None = None
+    """What the call offered instead of doing it."""
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        offer = fields.get("offer")
+        notice = None if offer is None else OfferNotice(**{**offer, "expires_at": datetime.fromisoformat(offer["expires_at"])})
+        return cls(**{**fields, "offer": notice})
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Self:
+        return cls.from_json(json.loads(body))
+
+    def to_json(self) -> dict[str, Any]:
+        offer = self.offer and {**asdict(self.offer), "expires_at": self.offer.expires_at.isoformat()}
+        fields = {"call_id": self.call_id, "name": self.name, "text": self.text, "is_error": self.is_error, "ms": self.ms}
+        return fields if offer is None else {**fields, "offer": offer}
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.to_json()).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +187,8 @@ class GatedTools:
     """`none`, `full`, or the name of a set that a pack brings."""
     schemas: Sequence[Mapping[str, Any]]
     """As the gateway takes them: `{"type": "function", "function": {…}}`."""
+    is_needed: bool = False
+    """The message has words of an intent that needs a tool. False for small talk, and where the tools go along in doubt."""
 
 
 class Tools(Protocol):
@@ -160,7 +204,8 @@ class Tools(Protocol):
         ...
 
     def for_room(self) -> Tools:
-        """Return only the tools that neither read nor do anything for one person, for a room that several people share.
+        """Return the tools for a room that several people share: those that neither read nor do anything for one person, and those that
+        only make an offer, which its user is shown in private.
 
         A call of any other tool is refused, and the result says that nothing was done."""
         ...
@@ -169,6 +214,11 @@ class Tools(Protocol):
         """Run a call, within 5 seconds. `index` is its place among the calls of the turn.
 
         A call that changes something does so once per turn and index; a repeated call returns the result of the first one."""
+        ...
+
+    async def carry_out(self, code: str, call: ToolCall, user: ToolUser) -> ToolResult:
+        """Carry out an offer that its user has approved, on exactly the stored terms, once, whichever turn or attempt asks for it.
+        `call` names its tool."""
         ...
 
 
@@ -215,6 +265,30 @@ class Notebook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ShareableFact:
+    """A fact that its user could share with a group, as the others would read it."""
+
+    id: UUID
+    line: str
+
+
+class FactSharing(Protocol):
+    """Which single facts users share with which groups. The group is that of the turn in which the user asked for it."""
+
+    async def find(self, tx: Transaction, user: ToolUser, what: str) -> Sequence[ShareableFact]:
+        """Return the few facts that a key or some words name; none for words that name many."""
+        ...
+
+    async def share(self, tx: Transaction, user: ToolUser, asked_in: UUID, fact_ids: Sequence[UUID]) -> Sequence[str]:
+        """Share facts of the user; return those that still hold, as the others read them. Repeating it changes nothing."""
+        ...
+
+    async def take_back(self, tx: Transaction, user: ToolUser, asked_in: UUID, fact_ids: Sequence[UUID]) -> None:
+        """Share them no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class EffectRecord:
     """What is known of a tool call's effect."""
 
@@ -236,22 +310,146 @@ class EffectRecords(Protocol):
         ...
 
 
+# --- offers: what a tool would do for a user, until the user approves or refuses it. No model reads the approval, and none gives it.
+
+
+class OfferState(StrEnum):
+    """How far an offer is. Only an open offer can be approved, and it is approved once."""
+
+    OFFERED = "offered"
+    APPROVED = "approved"
+    """Its user approved it; it was carried out, or was begun."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
 @dataclass(frozen=True, slots=True)
-class PendingOffer:
-    """A purchase or an order as it was offered to the user: exactly this is carried out later."""
+class NewOffer:
+    """What a tool would do, in words for its user, and the terms on which it would do it."""
 
     tool: str
+    text: str
     terms: Mapping[str, Any]
 
 
-class Offers(Protocol):
-    """Offers that wait for the user's confirmation, sealed."""
+@dataclass(frozen=True, slots=True)
+class OfferDecision:
+    """What a user decided about an offer: with a button, or with its code. Read by code, never by a model."""
 
-    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
-        """Store an offer; return its code, which is short enough to be said."""
+    code: str
+    is_approved: bool
+    is_certain: bool = True
+    """False: the message may only look like a code. If its user has no such offer, it is an ordinary message."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferView:
+    """An offer as the turn of its user sees it."""
+
+    tool: str
+    text: str
+    state: OfferState
+    """OFFERED also if this very turn approved it: the turn was cut off, and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOffer:
+    """An offer that its user approved: exactly this is carried out, once."""
+
+    tool: str
+    terms: Mapping[str, Any]
+    key: str
+    """The idempotency key for outside services: the same for this offer, whichever turn carries it out."""
+    is_new: bool
+    """It was not begun before."""
+    result: str | None
+    """What it brought. None and not new: it was begun and cut off, so it may have happened."""
+
+
+class OfferNotOpen(PortError):
+    """The offer cannot be approved or refused any more."""
+
+    def __init__(self, state: OfferState | None) -> None:
+        super().__init__("there is no such offer" if state is None else f"the offer is {state}")
+        self.state = state
+        """None: this user has no such offer."""
+
+
+class Offers(Protocol):
+    """Offers, sealed. Each is for one user. The turn that made an offer has its events in the journal: offer_made, and then
+    offer_approved, offer_refused or offer_expired. Fails closed."""
+
+    async def put(self, tx: Transaction, user: ToolUser, index: int, offer: NewOffer, *, valid_s: float) -> OfferNotice:
+        """Store an offer that the call at this place of the turn made. Its code is short enough to be typed."""
         ...
 
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
-        """Return the offer, once. Raises NotFound for a code that is unknown, used, too old, another user's or another tool's, and for a
-        code of the same turn: between the offer and the order the user must have written a message."""
+    async def look(self, tx: Transaction, user: ToolUser, code: str) -> OfferView | None:
+        """Return an offer of this user as it stands; None if they have none with this code."""
+        ...
+
+    async def take(self, tx: Transaction, user: ToolUser, code: str) -> TakenOffer:
+        """Note that the user approved the offer in this turn, and return it; a repeated call of the same turn returns it again, not new.
+
+        Waits for an open transaction that takes the same offer. Raises OfferNotOpen; also in the turn that made the offer."""
+        ...
+
+    async def finish(self, tx: Transaction, user: ToolUser, code: str, result: str) -> None:
+        """Note what the approved offer brought."""
+        ...
+
+    async def refuse(self, tx: Transaction, user: ToolUser, code: str) -> None:
+        """Note that the user refused the offer; repeating it in the same turn changes nothing. Raises OfferNotOpen."""
+        ...
+
+    async def expire(self, tx: Transaction, now: datetime, *, limit: int = 500) -> int:
+        """Note which open offers are too old now; return how many."""
+        ...
+
+
+# --- pins: what the tools of other programs looked like when they were first used
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a server describes it: name, description, schema and hints."""
+
+    name: str
+    definition: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        canonical = json.dumps(self.definition, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPin:
+    """A tool of a server as it is pinned, and a change that waits for the operator."""
+
+    server: str
+    tool: str
+    digest: str
+    definition: Mapping[str, Any]
+    pinned_at: datetime
+    pinned_by: str
+    """The operator who accepted it; empty: it was pinned at its first use."""
+    waiting: str | None = None
+    """The digest of the change; None: nothing waits."""
+    waiting_definition: Mapping[str, Any] | None = None
+    changed_at: datetime | None = None
+
+
+class ToolPins(Protocol):
+    """The tools of servers as they were first used. Fails closed: a tool that cannot be compared is not offered."""
+
+    async def check(self, tx: Transaction, server: str, tool: ToolDefinition) -> bool:
+        """Whether a tool is as it is pinned; a tool that is new here is pinned. A changed one is kept beside the pin, and waits."""
+        ...
+
+    async def list(self, tx: Transaction) -> Sequence[ToolPin]:
+        """Return all pins, by server and tool."""
+        ...
+
+    async def accept(self, tx: Transaction, server: str, tool: str, *, digest: str, by: str) -> bool:
+        """Pin the change that waits, if it is the one with this digest; False, and no change, if it is not."""
         ...

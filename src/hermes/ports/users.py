@@ -6,13 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
-from hermes.ports.backends import BackendFinding
 from hermes.ports.errors import PortError
+from hermes.ports.key_limits import NO_LIMITS, KeyLimits
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
+
+if TYPE_CHECKING:
+    from hermes.ports.backends import BackendFinding
 
 # --- users
 
@@ -54,6 +57,10 @@ class NewUser:
     tier: str = "free"
     language: str | None = None
     id: UUID = field(default_factory=uuid4)
+
+
+DEFAULT_USER = "default"
+"""The user of a request that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,15 @@ class Users(Protocol):
 
     async def list(self, tx: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
         """Return users, the newest first; without a state, all but the deleted ones."""
+        ...
+
+    async def is_person(self, tx: Transaction, channel: UserChannel) -> bool:
+        """Whether the user behind a channel also writes from a platform where people write: a messenger, or the chat page. False for a
+        channel that is no user's."""
+        ...
+
+    async def end_users(self, tx: Transaction, account: str, name: str) -> Sequence[User]:
+        """Return the users whom programs call by this name in an account: at `/v1/messages`, then behind each of its keys elsewhere."""
         ...
 
     async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
@@ -236,6 +252,7 @@ class ApiKey:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    limits: KeyLimits = NO_LIMITS
 
     def has_scope(self, scope: str) -> bool:
         return scope in self.scopes if self.scopes is not None else scope not in OPERATOR_SCOPES
@@ -254,8 +271,21 @@ class ApiKeys(Protocol):
         trains: bool = False,
         scopes: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
+        limits: KeyLimits = NO_LIMITS,
     ) -> tuple[ApiKey, str]:
         """Create a key; the second value is the secret, which is returned only this once."""
+        ...
+
+    async def get(self, tx: Transaction, identifier: str) -> ApiKey:
+        """Return a key by id, name or prefix, also a revoked one; raise NotFound if none or several match."""
+        ...
+
+    async def limits_of(self, tx: Transaction, key_id: UUID) -> KeyLimits:
+        """Return the limits of a key, also of a revoked one; none for an unknown key."""
+        ...
+
+    async def change(self, tx: Transaction, key_id: UUID, limits: KeyLimits, channels: Sequence[str] | None) -> ApiKey:
+        """Give a key other limits and channels. Raises NotFound for an unknown key and for a revoked one."""
         ...
 
     async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
@@ -325,6 +355,10 @@ class Agent:
     """How much its calls may cost in a UTC day; None for no limit."""
     accounts: tuple[str, ...] = ()
     """The accounts it answers on, in alphabetical order."""
+
+
+def adapter_label(adapter: str | None) -> str:
+    return "the chain of its tier" if adapter is None else adapter
 
 
 class FleetEventKind(StrEnum):

@@ -11,6 +11,9 @@ effects            what costs money or shows outside is done once, however often
 compaction_policy  when a history is too long, and which summariser compacts it
 sticky_tools       keeps a session's tools while the vendor's prompt cache may hold its prompt
 speakers           labels the messages of a shared room
+approvals          what a user approved, before any model: carried out once, exactly as offered; and how an offer is shown
+decisions          what a message decides about an offer: a button's id or a code
+approved_block     how a model is told what was approved, and what it brought
 outbox             puts the answer into the outbox, and has it delivered after the commit
 replies/           what Hermes says without a model
 feedback           reactions of users become annotations

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import structlog
-
+from hermes.event_log import get_logger
 from hermes.ports.errors import LeaseLost, NotFound, StoreUnavailable
 from hermes.ports.runtime import ChoreLease, Chores, Transaction, Transactions
 from hermes.tasks import end_tasks, stop_if_cancelled
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,13 @@ class Chore(ChoreSchedule):
 WATCH_CHORE = "watch"
 CHORE_SCHEDULES = (
     ChoreSchedule(name="reminders", every_s=10.0, counts="message"),
+    ChoreSchedule(name="offers", every_s=60.0, counts="offer"),
     ChoreSchedule(name="light_dreams", every_s=DAY_S, begins_s=3 * HOUR_S, counts="user"),
     ChoreSchedule(name="deep_dreams", every_s=WEEK_S, begins_s=MONDAY_S + 4 * HOUR_S, counts="user"),
     ChoreSchedule(name="re_embedding", every_s=HOUR_S, counts="fact"),
     ChoreSchedule(name="journal_retention", every_s=HOUR_S, counts="entry"),
+    ChoreSchedule(name="retention", every_s=DAY_S, begins_s=2 * HOUR_S, counts="row"),
+    ChoreSchedule(name="vault", every_s=60.0, counts="key"),
     ChoreSchedule(name="spend_sums", every_s=60.0),
     ChoreSchedule(name="spend_sums_of_yesterday", every_s=DAY_S, begins_s=600.0),
     ChoreSchedule(name=WATCH_CHORE, every_s=60.0),

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from hermes.graph import CallRecord
-from hermes.ports.backends import ModelRequest
+from hermes.graph.call import LogprobMode
+from hermes.ports.backends import ModelRequest, RecordedTokens
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Answer, Caller, CallPurpose, CallSource, NoAnswer
@@ -72,6 +73,15 @@ class JournaledAnswer:
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
+    logprob_mode: LogprobMode | None = None
+    policy_version: str | None = None
+    derived: Sequence[str] = field(default_factory=list)
+    saved_micro_usd: int = 0
+    """What it would have cost, if it came from the cache."""
+    usage: Mapping[str, int] | None = None
+    """The counts as the message graph keeps them: those of the server, or estimates under other names."""
+    without_tools: bool = False
+    """The model takes no tools: it was asked without them, and without the tool calls of the history."""
 
     @classmethod
     def of(cls, answer: Answer) -> JournaledAnswer:
@@ -89,10 +99,16 @@ class JournaledAnswer:
             latency_ms=answer.latency_ms,
             attempts=[f"{attempt.name}: {attempt.outcome}" for attempt in answer.attempts],
             copy_of=str(answer.copy_of) if answer.copy_of else None,
+            saved_micro_usd=answer.saved_micro_usd,
             request_digest=completion.request_digest,
             prompt_token_ids=list_or_none(completion.prompt_token_ids),
             token_ids=list_or_none(completion.token_ids),
             logprobs=list_or_none(completion.logprobs) if completion.token_ids is not None else None,
+            logprob_mode=completion.logprob_mode,
+            policy_version=completion.policy_version,
+            derived=list(completion.derived),
+            usage=completion.usage.to_record(),
+            without_tools=answer.without_tools,
         )
 
     @classmethod
@@ -115,22 +131,36 @@ class JournaledAnswer:
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that the journal may show: names and numbers, no text."""
-        names = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
-        return {**{name: getattr(self, name) for name in names}, "attempts": list(self.attempts)}
+        names = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms")
+        copied = ("copy_of", "saved_micro_usd") if self.copy_of else ("copy_of",)
+        return {**{name: getattr(self, name) for name in (*names, *copied)}, "attempts": list(self.attempts)}
 
     def record(self, tools: Sequence[Mapping[str, Any]]) -> CallRecord:
         """The call as the message graph keeps it."""
-        extra = {"call_id": self.call_id, "backend": self.backend, "latency_ms": self.latency_ms, "micro_usd": self.micro_usd}
-        return CallRecord(
+        tokens = RecordedTokens.of(
             model=self.model,
-            finish_reason=self.finish_reason,
-            usage={"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
-            tools=list(tools) or None,
-            tokenizer=self.model if self.token_ids is not None else None,
-            request_digest=self.request_digest or None,
             prompt_token_ids=self.prompt_token_ids,
             token_ids=self.token_ids,
             logprobs=self.logprobs,
+            logprob_mode=self.logprob_mode,
+            derived=self.derived,
+        )
+        extra: dict[str, Any] = {
+            "call_id": self.call_id,
+            "backend": self.backend,
+            "latency_ms": self.latency_ms,
+            "micro_usd": self.micro_usd,
+        }
+        if tokens.derived:
+            extra["derived"] = list(tokens.derived)
+        return CallRecord(
+            model=self.model,
+            policy_version=self.policy_version,
+            finish_reason=self.finish_reason,
+            usage=self.usage or {"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
+            tools=list(tools) or None,
+            request_digest=self.request_digest or None,
+            **tokens.fields,
             sample_id=self.call_id,
             extra=extra if self.copy_of is None else {**extra, "copy_of": self.copy_of},
         )
@@ -152,6 +182,7 @@ async def ask_model(
     tools: Sequence[Mapping[str, Any]],
     tool_choice: str | Mapping[str, Any] | None = None,
     max_tokens: int | None = None,
+    may_leave_out_tools: bool = False,
 ) -> EffectResult:
     """Call the model once through the gateway. Raises NoAnswer, BudgetSpent and CallsPaused."""
     request = ModelRequest(
@@ -161,6 +192,7 @@ async def ask_model(
         tool_choice=tool_choice,
         wants_tokens=True,
         user=str(caller.user_id),
+        may_leave_out_tools=may_leave_out_tools,
     )
     try:
         answer = JournaledAnswer.of(await services.models.complete(request, caller))

@@ -15,20 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 
 from hermes.ports.channels import Channel, DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.ports.credits import Credits
+from hermes.ports.errors import UserErased
 from hermes.ports.inbox import AcceptedMessage, Claim, Inbox, InboxMessage
 from hermes.ports.models import PlatformMeter
-from hermes.ports.runtime import JobQueue, Transactions
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import IdempotencyKeys, Users, UserState
 from hermes.router.feedback import Feedback
 from hermes.router.signup import signup_event
+from hermes.time_ids import new_time_id
 from hermes.turn import SEND_PLATFORMS, Envelope, Platform
 
 log = structlog.get_logger()
@@ -84,7 +87,7 @@ class JoinWindow:
 
     def wait_s(self, envelope: Envelope) -> float:
         """How long this message waits before its turn begins."""
-        if envelope.event.platform not in SEND_PLATFORMS:
+        if envelope.event.platform not in SEND_PLATFORMS or envelope.choice:
             return 0.0
         return max(self.burst_s, self.album_s if envelope.album is not None else 0.0)
 
@@ -92,8 +95,10 @@ class JoinWindow:
         """Return the waiting messages that belong to the claimed one: all of its album; and in a burst, all up to the first message of
         another sender or thread. `behind` is in the order of arrival."""
         album, is_burst, joined = claim.envelope.album, bool(self.burst_s), []
-        for message in behind:
+        for message in behind if not claim.envelope.choice else ():
+            # A pressed button decides something by itself, so it is a turn by itself.
             is_same_sender = message.user_id == claim.user_id and message.envelope.thread == claim.envelope.thread
+            is_same_sender = is_same_sender and not message.envelope.choice
             if is_same_sender and (is_burst or (album is not None and message.envelope.album == album)):
                 joined.append(message)
             else:
@@ -114,6 +119,17 @@ class IdempotencyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SignupTerms:
+    """What becomes of a sender who is not a user yet."""
+
+    newcomer: UserState
+    alias: str | None
+    """Another id of the sender, if the platform gives two."""
+    trains: bool
+    """Whether their words may be used for training."""
+
+
+@dataclass(frozen=True, slots=True)
 class Intake:
     """The one entry for messages, whatever their channel."""
 
@@ -121,10 +137,11 @@ class Intake:
     people: Users
     credits: Credits
     inbox: Inbox
-    work: JobQueue
     idempotency_keys: IdempotencyKeys
     signup_grant: int
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
+    defers_turns: bool = True
+    """Whether turns are deferred to a worker; otherwise the caller runs them."""
     tracer: Tracer = NO_TRACER
 
     async def accept(
@@ -135,51 +152,67 @@ class Intake:
         trains: bool = False,
         idempotency_key: IdempotencyKey | None = None,
         alias: str | None = None,
+        refuses_people: bool = False,
     ) -> AcceptedMessage:
         """Store a message and defer its turn; for a message that is stored already, only return it.
 
         `newcomer` is the state for a sender who is not a user yet: active if an API key or the operator's own page vouches for them,
         else a stranger. `trains` says that a new sender's words may be used for training: the API key allows it.
         `alias` is another id of the sender, if the platform gives two.
-        Raises InboxFull, IdempotencyKeyReused, StoreUnavailable; then nothing was stored."""
-        turn_id = uuid4()
+        `refuses_people`: an API key sends it that may not speak for a person who also writes from a messenger.
+        Raises InboxFull, IdempotencyKeyReused, KeyForbids, StoreUnavailable; then nothing was stored."""
         with self.tracer.accept(envelope) as span:
-            accepted, user_id = await self._store(
-                envelope, turn_id, newcomer=newcomer, trains=trains, idempotency_key=idempotency_key, alias=alias, trace=span.traceparent
+            store = partial(
+                self.inbox.accept,
+                defer_in_s=self.join_window.wait_s(envelope) if self.defers_turns else None,
+                alias=alias,
+                refuses_people=refuses_people,
+                traceparent=span.traceparent,
             )
-            span.note(turn_id=accepted.turn_id, conversation_id=accepted.conversation_id, user_id=user_id, is_new=accepted.is_new)
+            accepted = await self._store(store, envelope, new_time_id(), SignupTerms(newcomer, alias, trains), idempotency_key)
+            place = {"conversation_id": accepted.conversation_id, "user_id": accepted.user_id}
+            span.note(turn_id=accepted.turn_id, **place, is_new=accepted.is_new)
         return accepted
 
     async def _store(
         self,
+        store: Callable[[Transaction, Envelope, UUID], Awaitable[AcceptedMessage | None]],
         envelope: Envelope,
         turn_id: UUID,
-        *,
-        newcomer: UserState,
-        trains: bool,
+        signup: SignupTerms,
         idempotency_key: IdempotencyKey | None,
-        alias: str | None,
-        trace: str | None,
-    ) -> tuple[AcceptedMessage, UUID]:
-        """Store a message in one transaction, with its sender and its trace; return it, and its sender."""
+    ) -> AcceptedMessage:
+        """Store a message, all or nothing: in one statement, unless it comes with an idempotency key or its sender is no user yet."""
+        if idempotency_key is None:
+            async with self.transactions.once() as tx:
+                accepted = await store(tx, envelope, turn_id)
+            if accepted is not None:
+                return accepted
         async with self.transactions.begin() as tx:
             if idempotency_key is not None:
                 # The first request with this key decides the turn. Its turn id becomes the event key, so the inbox finds the same message.
                 api_key_id, key, digest = idempotency_key.api_key_id, idempotency_key.key, idempotency_key.digest
                 first_turn_id = await self.idempotency_keys.keep(tx, api_key_id, key, digest, turn_id)
                 envelope = replace(envelope, event_key=str(first_turn_id))
-            event = envelope.event
-            user, is_new = await self.people.find_or_create(
-                tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias
-            )
-            if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
-                await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
-            if is_new and trains:
-                await self.people.allow_training(tx, user.id, trains=True)
-            accepted = await self.inbox.accept(tx, envelope, user, turn_id, traceparent=trace)
-            if accepted.is_new:
-                await self.work.defer_turn(tx, accepted.turn_id, accepted.conversation_id, in_s=self.join_window.wait_s(envelope))
-        return accepted, user.id
+                accepted = await store(tx, envelope, turn_id)
+                if accepted is not None:
+                    return accepted
+            await self._sign_up(tx, envelope, signup)
+            accepted = await store(tx, envelope, turn_id)
+            if accepted is None:
+                raise UserErased
+        return accepted
+
+    async def _sign_up(self, tx: Transaction, envelope: Envelope, signup: SignupTerms) -> None:
+        """Make the sender a user, unless another transaction just did."""
+        account, event = envelope.account, envelope.event
+        user, is_new = await self.people.find_or_create(
+            tx, account, event.platform, event.sender_id, state=signup.newcomer, alias=signup.alias
+        )
+        if is_new and signup.newcomer is UserState.ACTIVE and self.signup_grant:
+            await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
+        if is_new and signup.trains:
+            await self.people.allow_training(tx, user.id, trains=True)
 
 
 def join_messages(envelopes: Sequence[Envelope]) -> Envelope:

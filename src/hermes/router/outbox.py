@@ -18,10 +18,11 @@ from hermes.router.services import Services
 from hermes.turn import SEND_PLATFORMS, Envelope
 
 
-async def put_answer(tx: Transaction, claim: Claim, text: str, services: Services) -> None:
-    """Put an answer into the outbox, as part of the turn's last transaction."""
+async def put_answer(tx: Transaction, claim: Claim, text: str, services: Services, *, more: Sequence[MessageBody] = ()) -> None:
+    """Put an answer into the outbox, as part of the turn's last transaction; `more` are messages that follow it, such as an offer."""
     envelope = claim.envelope
-    await services.outbox.put(tx, claim, render_text(envelope, text, services.channels), first_state(envelope))
+    parts = [*render_text(envelope, text, services.channels), *more]
+    await services.outbox.put(tx, claim, parts, first_state(envelope))
 
 
 async def deliver_answer(claim: Claim, services: Services) -> None:

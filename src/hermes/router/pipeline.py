@@ -1,10 +1,13 @@
-"""One message, ten steps, one answer. An error in a step is answered too: one table says with which reply."""
+"""One message, ten steps, one answer. An error in a step is answered too: one table says with which reply.
+
+A message by which its sender approves an offer takes the steps in another order: the offer is carried out first (run_tools), and the model
+is asked after it, once, to put the result into words (call_model)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
@@ -14,14 +17,16 @@ from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused
 from hermes.ports.errors import OutOfCredit
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import Soul
-from hermes.ports.models import NoAnswer, NoCapacity
+from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
 from hermes.ports.timeline import STEP_EVENT_NAMES
-from hermes.ports.tools import ImageTooLarge, ImageUnreadable
+from hermes.ports.tools import ImageTooLarge, ImageUnreadable, ToolResult
+from hermes.router.approvals import OfferClosed, read_decision, with_result
+from hermes.router.effects import JournaledAnswer
 from hermes.router.outbox import deliver_answer
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.step_log import StepLog
-from hermes.router.steps.build_messages import build_messages
+from hermes.router.steps.build_messages import Prompt, build_messages
 from hermes.router.steps.call_model import call_model
 from hermes.router.steps.gate_tools import gate_tools
 from hermes.router.steps.load_history import LoadedHistory, load_history
@@ -29,7 +34,7 @@ from hermes.router.steps.load_soul import load_soul
 from hermes.router.steps.record import TurnResult, extend_hot_history, record
 from hermes.router.steps.resolve_user import NotActivated, ResolvedUser, SenderRefused, TooManyMessages, UnknownSender, resolve_user
 from hermes.router.steps.route_image import route_image
-from hermes.router.steps.run_tools import TurnTranscript, run_tools
+from hermes.router.steps.run_tools import TurnTranscript, carry_out_offer, conclude_offer, run_tools
 from hermes.router.steps.take_credit import take_credit
 
 log = structlog.get_logger()
@@ -41,6 +46,7 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
     TooManyMessages: ReplyKind.TOO_MANY_MESSAGES,
     UnknownSender: ReplyKind.SIGNUP,
     NotActivated: ReplyKind.ACTIVATION,
+    OfferClosed: ReplyKind.OFFER_EXPIRED,
     OutOfCredit: ReplyKind.UPGRADE,
     BudgetSpent: ReplyKind.DAY_BUDGET,
     CallsPaused: ReplyKind.PAUSED,
@@ -63,6 +69,8 @@ async def handle_message(claim: Claim, services: Services, steps: StepLog | None
     run = PipelineRun(services, steps or StepLog())
     try:
         run.person = person = await run.step("resolve_user", resolve_user(claim, services))
+        async with asyncio.timeout(services.step_s):
+            approval = await read_decision(claim, person, services)
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
         run.person = person = person.in_timezone(soul.timezone)
@@ -71,10 +79,19 @@ async def handle_message(claim: Claim, services: Services, steps: StepLog | None
         prompt = run.pure_step("build_messages", lambda: build_messages(claim, soul, past, image))
         prompt = run.pure_step("gate_tools", lambda: gate_tools(claim, prompt, person, past, services))
         async with services.typing(claim.envelope):
-            first_call = await run.step("call_model", call_model(claim, prompt, person, past, services), limit_s=services.model_s)
-            prompt, _ = first_call
-            run.intent = prompt.intent or prompt.gate
-            transcript = await run.step("run_tools", run_tools(claim, first_call, person, past, services), limit_s=services.tools_s)
+            if approval is not None:
+                done = await run.step("run_tools", carry_out_offer(claim, approval, person, services), limit_s=services.tools_s)
+                run.intent = "approval"
+                transcript = await run.step(
+                    "call_model",
+                    conclude_offer(claim, with_result(prompt, approval, done), done, person, past, services),
+                    limit_s=services.model_s,
+                )
+            else:
+                first_call = await run.step("call_model", call_model(claim, prompt, person, past, services), limit_s=services.model_s)
+                prompt, _ = first_call
+                run.intent = prompt.intent or prompt.gate
+                transcript = await run.step("run_tools", run_tools(claim, first_call, person, past, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used, "intent": run.intent}
         ended = TurnResult(
             text=transcript.text, outcome=ANSWERED, person=person, past=past, transcript=transcript, meta=meta, steps=run.steps
@@ -86,21 +103,31 @@ async def handle_message(claim: Claim, services: Services, steps: StepLog | None
         if isinstance(error, SenderRefused):
             run.person = error.person
         text = fallback_text(kind, error, run.person, services)
-        why = {"error": type(error).__name__, "step": run.steps.at, "intent": run.intent}
+        why = {"error": type(error).__name__, "step": run.steps.at, "intent": run.intent, **last_error_of(error)}
         ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, steps=run.steps)
-    appended = await run.step("record", record(claim, ended, services))
+    recorded = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
-    await extend_hot_history(claim, ended, appended, services)
+    await extend_hot_history(claim, ended, recorded.appended, services)
     await deliver_answer(claim, services)
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
-    return ended
+    return replace(ended, has_ended_job=recorded.has_ended_job)
 
 
 def fallback_for(error: Exception) -> ReplyKind:
     """The reply to an error: the first entry of the table that fits."""
     if isinstance(error, BudgetSpent) and error.window is BudgetWindow.MONTH:
         return ReplyKind.MONTH_BUDGET
+    if isinstance(error, OfferClosed):
+        return error.reply_kind
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
+
+
+def last_error_of(error: Exception) -> dict[str, Any]:
+    """What the last model of a failed chain raised, by name: no words of a vendor, which may repeat the user's."""
+    last = error.last if isinstance(error, ChainFailed) else None
+    if last is None:
+        return {}
+    return {"last_error": {"error": type(last).__name__, "backend": last.backend, "model": last.model, "status": last.status}}
 
 
 def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser | None, services: Services) -> str:
@@ -169,8 +196,15 @@ def history_facts(past: LoadedHistory) -> Mapping[str, Any]:
     return {"messages": len(past.history.messages), "is_compacted": past.is_compacted, "is_missing": past.is_missing}
 
 
-def tool_facts(transcript: TurnTranscript) -> Mapping[str, Any]:
-    return {"tools": len(transcript.results), "errors": sum(result.is_error for result in transcript.results)}
+def tool_facts(done: TurnTranscript | ToolResult) -> Mapping[str, Any]:
+    results = [done] if isinstance(done, ToolResult) else done.results
+    return {"tools": len(results), "errors": sum(result.is_error for result in results)}
+
+
+def model_facts(done: TurnTranscript | tuple[Prompt, JournaledAnswer]) -> Mapping[str, Any]:
+    """The last answer of the step; no facts if it was the result of an approved offer that no model could put into words."""
+    answer = done.first if isinstance(done, TurnTranscript) else done[1]
+    return {} if answer is None else {"backend": answer.backend, "model": answer.model, "tool_calls": len(answer.tool_calls)}
 
 
 STEP_FACTS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
@@ -181,7 +215,7 @@ STEP_FACTS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     "route_image": lambda image: {"intent": "text" if image is None else str(image.intent)},
     "build_messages": lambda prompt: {"messages": len(prompt.history) + 1, "characters": prompt.characters},
     "gate_tools": lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)},
-    "call_model": lambda call: {"backend": call[1].backend, "model": call[1].model, "tool_calls": len(call[1].tool_calls)},
+    "call_model": model_facts,
     "run_tools": tool_facts,
 }
 """The facts of a step's result that its event in the journal may show. Step record is not listed: it logs its own event, in its own

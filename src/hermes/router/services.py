@@ -10,14 +10,15 @@ from uuid import UUID, uuid4
 
 from hermes.ports.channels import Channels
 from hermes.ports.credits import Credits
-from hermes.ports.inbox import AnswerSignals, Claim, Inbox
+from hermes.ports.inbox import AnswerSignals, Claim, Inbox, InboxMessage
 from hermes.ports.memories import Souls
 from hermes.ports.models import Models, TurnMeter
 from hermes.ports.outbox import Outbox
 from hermes.ports.runtime import Alerts, Clock, Transaction, Transactions
 from hermes.ports.sessions import Graphs, Histories, Interactions, Journal, Sessions
-from hermes.ports.tools import Images, Tools
+from hermes.ports.tools import Images, Offers, Tools
 from hermes.ports.traces import NO_TRACER, Tracer
+from hermes.ports.turn_end import TurnEnds
 from hermes.ports.users import Agent, User, Users
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.sticky_tools import StickyTools
@@ -72,6 +73,7 @@ class Services:
     souls: Souls
     images: Images
     tools: Tools
+    offers: Offers
     models: Models
     alerts: Alerts
     clock: Clock
@@ -79,8 +81,14 @@ class Services:
     """The agent that answers on an account."""
     languages: Languages
     meter: TurnMeter
+    learns_from: Callable[[Claim, str], bool]
+    """Whether the message of a turn in this tier may hold something to remember."""
     learn: Callable[[Transaction, Claim], Awaitable[None]]
     """Defer the job that learns from a turn's message, in the turn's last transaction; the job runs after the turn."""
+    note_private: Callable[[Transaction, InboxMessage], Awaitable[None]]
+    """Defer the delivery of a proactive message in the private chat of this message, and its entry in that chat's history."""
+    turn_ends: TurnEnds | None = None
+    """Ends an ordinary turn in one statement; None: the stores write one after the other."""
     tracer: Tracer = NO_TRACER
     process_id: UUID = field(default_factory=uuid4)
     """The process that drives the turns."""

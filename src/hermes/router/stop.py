@@ -12,9 +12,10 @@ from uuid import UUID
 
 from hermes.ports.credits import Credits
 from hermes.ports.errors import NotFound
+from hermes.ports.events import EFFECT_NAMES
 from hermes.ports.inbox import AnswerSignals, Inbox
 from hermes.ports.runtime import Transaction, Transactions
-from hermes.ports.sessions import EFFECT_NAMES, Journal
+from hermes.ports.sessions import Journal
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,26 +57,28 @@ class TurnRunner:
     limits: TurnLimits
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
-    async def run(self, turn_id: UUID) -> None:
-        """Drive a turn to its end. Any worker may call it again for the same turn, at any time."""
+    async def run(self, turn_id: UUID) -> bool:
+        """Drive a turn to its end. Any worker may call it again for the same turn, at any time. Returns whether its last transaction has
+        ended its job too."""
         async with self.services.transactions.once() as tx:
-            claim = await self.services.inbox.claim(tx, turn_id, worker=self.services.process_id)
+            claim = await self.services.inbox.claim(tx, turn_id, worker=self.services.process_id, per_minute=self.services.per_minute)
         if claim is None:
-            return
+            return False
         steps = StepLog()
         async with FailureNotes(self.services, claim, steps):
             if isinstance(claim, UnreadableMessage):
                 await self._give_up_or_retry(claim)
-                return
+                return False
             structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
             try:
                 with self.services.tracer.turn(claim) as span:
-                    await self._drive(await self._join_waiting(claim, span), steps, span)
+                    return await self._drive(await self._join_waiting(claim, span), steps, span)
             except UserErased:
                 # In a group it may be another member who was deleted; then the sender still waits for an answer.
                 if not await self._is_sender_deleted(claim):
                     raise
                 await self._bury_unread(claim.turn_id, "its sender was deleted")
+        return False
 
     async def _join_waiting(self, claim: Claim, span: TraceSpan) -> Claim:
         """Join the waiting messages that belong to this one. Not once an earlier attempt has asked the model: it was not shown them."""
@@ -90,26 +92,33 @@ class TurnRunner:
                 span.link(other.traceparent)
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
-    async def _drive(self, claim: Claim, steps: StepLog, span: TraceSpan) -> None:
+    async def _drive(self, claim: Claim, steps: StepLog, span: TraceSpan) -> bool:
         if await self._is_given_up(claim):
             span.note(outcome="apologised")
             await self._apologise(claim, steps)
-        else:
-            note_result(span, claim, await handle_message(claim, self.services, steps))
+            return False
+        ended = await handle_message(claim, self.services, steps)
+        note_result(span, claim, ended)
+        return ended.has_ended_job
 
     async def _is_given_up(self, claim: Claim) -> bool:
         is_answered = False
-        if claim.attempt > self.limits.max_attempts:
+        if claim.tries > self.limits.max_attempts:
             async with self.services.transactions.begin() as tx:
                 is_answered = await self.services.journal.has_result(tx, claim, "call_model", 0)
         # An answer that was paid for is worth more tries, but not endless ones: the rest of the conversation waits behind it.
         limit = self.limits.max_attempts * (ANSWERED_ATTEMPTS_FACTOR if is_answered else 1)
-        return claim.attempt > limit or self._age_s(claim) > self.limits.max_age_s
+        return claim.tries > limit or self._age_s(claim) > self.limits.max_age_s
 
     def _age_s(self, claim: Claim) -> float:
-        """How long ago the message was sent, if its platform says so: one that the platform held back for days is old when it arrives."""
+        """How long ago the message was sent, if its platform says so: one that the platform held back for days is old when it arrives.
+        A message that an operator revived is as old as its revival."""
         sent_at = claim.envelope.sent_at
-        return claim.age_s if sent_at is None else max(claim.age_s, (self.services.clock.now() - sent_at).total_seconds())
+        return (
+            claim.age_s
+            if sent_at is None or claim.revived_after
+            else max(claim.age_s, (self.services.clock.now() - sent_at).total_seconds())
+        )
 
     async def _apologise(self, claim: Claim, steps: StepLog) -> None:
         """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and apologise to its sender."""
@@ -150,6 +159,7 @@ class TurnRunner:
     async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.services.transactions.begin() as tx:
             await self.services.inbox.bury_unread(tx, turn_id, reason)
+            await self.services.credits.void(tx, turn_id)
         log.warning("message_given_up", turn_id=str(turn_id), reason=reason)
 
 

@@ -16,6 +16,7 @@ What a turn uses:
 recall         finds the facts that a message is about
 loader         loads the soul of a turn
 notebook       how a model saves, looks up and forgets facts with tools
+sharing        which single facts a user shares with a group
 
 After a turn, by the clock, and on request:
 
@@ -24,4 +25,5 @@ extract_answer what a model reads in a message, as far as it can be checked
 memory_model   asks a model for the memory, within the user's budget
 dream          lines about what several facts say together
 forgetting     forgets what a user asks to forget
+json_values    what is known about a user, in values that JSON has
 my_data        shows a user everything that is kept about them, and erases it"""

@@ -30,7 +30,7 @@ from hermes.ports.sessions import Journal
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_prompt, read_answer
-from hermes.soul.extract_rules import read_statements
+from hermes.soul.extract_rules import can_read_at_once, read_statements
 from hermes.soul.fact_keys import LIST_KEYS, BadValue, Op, normalize_value, split_items
 from hermes.soul.forgetting import ForgetRequest, MemoryEraser, is_marked
 from hermes.soul.memory_model import MemoryCause, MemoryModel, TextCompleter
@@ -44,6 +44,8 @@ log = structlog.get_logger()
 MIN_CONFIDENCE = 0.5
 RULE_CONFIDENCE = 0.9
 MAX_NEAR_FACTS = 10
+MAX_CHARS_AT_ONCE = 300
+"""Longer messages are read by their own job only."""
 MAX_LINE_CHARS = 2_000
 """Characters that are compared of a line that the model was shown; no fact is that long."""
 JUNK_PATTERNS = (
@@ -83,6 +85,14 @@ class MemoryWriter:
     timeout_s: float = 30.0
     forgetting: MemoryEraser | None = None
     """None: nothing is forgotten; but what the user asks to forget is not learnt either."""
+
+    def may_learn(self, text: str, *, is_shown_to_model: bool) -> bool:
+        """Whether a message may hold something to remember or to forget. If no model will read it, the rules know now; unless it is long,
+        or in a language that this process has not read yet: then reading takes so long that it is left to the job."""
+        if not text.strip() or self.is_trivial(text):
+            return False
+        is_quick = len(text) <= MAX_CHARS_AT_ONCE and can_read_at_once(text)
+        return is_shown_to_model or not is_quick or bool(read_statements(text))
 
     async def extract_and_save(
         self, user_id: UUID, turn_id: UUID, text: str, *, shown: Sequence[str] = (), now: datetime
@@ -287,6 +297,11 @@ async def re_embed(transactions: Transactions, memories: Memories, embeddings: E
 
     Until then, facts of the old model are found by their words. Raises EmbeddingsUnavailable and StoreUnavailable."""
     done, last = 0, None
+    while True:
+        async with transactions.begin() as tx:
+            last = await memories.convert_vectors(tx, after=last, limit=batch)
+        if last is None:
+            break
     while True:
         async with transactions.begin() as tx:
             rows = await memories.unembedded(tx, embeddings.model, after=last, limit=batch)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hermes.soul.fact_keys import LIST_KEYS, Op
 from hermes.soul.sanitize import scan
-from hermes.soul.statements.language_book import LanguageBook, common_pattern, likely_languages, load_book
+from hermes.soul.statements.language_book import BOOKS, LanguageBook, common_pattern, likely_languages, load_book
 from hermes.soul.statements.self_statements import STRIP_CHARS, diet_of, is_about_other, read_items, read_self_statements
 from hermes.soul.statements.sentences import QUOTED, Sentence, Statement, blank_out, find_habits, make_statements, split_sentences
 from hermes.soul.terms import excerpt, terms
@@ -56,6 +56,11 @@ def read_statements(text: str) -> list[Statement]:
     if any(is_everything(each) and is_attack(*(sentence.text for sentence in read if sentence.text != each.quote)) for each in found):
         found = [each for each in found if not is_everything(each)]
     return list(dict.fromkeys(found))
+
+
+def can_read_at_once(text: str) -> bool:
+    """Whether this process has loaded every book that reading a message may need. If not, reading it takes a second."""
+    return bool(BOOKS) and all(BOOKS.keys() >= {*likely_languages(sentence.plain)} for sentence in split_sentences(excerpt(text)))
 
 
 def is_everything(found: Statement) -> bool:

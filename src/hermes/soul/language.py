@@ -141,9 +141,12 @@ def load_language_model() -> None:
 
 @cache
 def _identifier() -> Any:
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages(LATIN)
-    return identifier
+    every = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    every.set_languages(LATIN)
+    # One that never knew the other hundred languages: they take 28 MB, and are not asked for.
+    return LanguageIdentifier(
+        every.nb_ptc, every.nb_pc, every.nb_classes, every.tk_nextmove, every.tk_output, norm_probs=True, tk_row=every.tk_row
+    )
 
 
 _NOT_WORDS = re.compile(r"https?://\S+|www\.\S+|[\w.+-]{1,64}@\S+|[@#]\w+|\d+")

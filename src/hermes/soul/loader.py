@@ -25,12 +25,15 @@ from hermes.soul.prompt_layers import (
     SoulBase,
     build_base,
     message_note,
+    opening_note,
     personality,
     room_note,
     room_system_message,
     system_message,
 )
 from hermes.soul.recall import NOTHING_RECALLED, Recall, RecalledFacts
+from hermes.soul.sharing import fact_line
+from hermes.soul.trivial import is_trivial
 
 log = structlog.get_logger()
 
@@ -76,12 +79,24 @@ class SoulLoader:
                 SoulLayer("note", len(note)),
             ),
             recalled=recalled.ranked,
+            opening_note=opening_note(now, known) if is_trivial(text) else None,
         )
 
-    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
-        system, note = room_system_message(agent, self.role), room_note(now)
+    async def for_room(self, user: User, agent: Agent, *, now: datetime, conversation_id: UUID) -> Soul:
+        shared = await self._shared_lines(user.id, conversation_id, now)
+        system, note = room_system_message(agent, self.role), room_note(now, shared)
         layers = (SoulLayer("room", len(system)), SoulLayer("note", len(note)))
         return Soul(system, note, is_recall_used=False, load_ms=0, layers=layers)
+
+    async def _shared_lines(self, user_id: UUID, conversation_id: UUID, now: datetime) -> list[str]:
+        """What the user shares with this room; nothing if no store answers in time."""
+        try:
+            async with asyncio.timeout(self.timeout_s), self.transactions.begin() as tx:
+                facts = await self.memories.shared(tx, user_id, conversation_id, now=now)
+        except (PortError, TimeoutError) as error:
+            log.warning("room_without_shared_facts", conversation_id=str(conversation_id), error=type(error).__name__)
+            return []
+        return [line for fact in facts if (line := fact_line(fact, self.sanitize)) is not None]
 
     async def invalidate(self, user_id: UUID) -> None:
         for pause_s in (*DROP_PAUSES_S, None):

@@ -11,10 +11,8 @@ notes which graphs are done."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +25,11 @@ from hermes.graph.stored_graph import history_of
 from hermes.ports.credits import Balance, Credits
 from hermes.ports.errors import DataDamaged, NotFound, PortError, StaleHead, UserErased
 from hermes.ports.memories import Dream, Dreams, Fact, Memories, Souls
+from hermes.ports.operators import AuditLog
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import Graphs, Histories, Sessions, UserNodes
 from hermes.ports.users import User, UserChannel, UserDataCounts, Users, UserState
+from hermes.soul.json_values import to_json_value
 from hermes.soul.terms import terms
 
 log = structlog.get_logger()
@@ -120,6 +120,8 @@ class MyDataStores:
     souls: Souls
     eraser: ConversationEraser | None = None
     """Erases the user's words in conversations with others; None: there are none, and only facts and keys are erased."""
+    audit: AuditLog | None = None
+    """Knows how often operators opened the user's content; None: there is no console."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,8 @@ class MyData:
     channels: Sequence[UserChannel]
     kept: UserDataCounts
     memory: MyMemory
+    opened: int = 0
+    """How often operators of Hermes opened what the user and the models wrote."""
 
 
 async def my_data(user_id: UUID, stores: MyDataStores, *, account: str | None = None) -> MyData:
@@ -153,7 +157,27 @@ async def my_data(user_id: UUID, stores: MyDataStores, *, account: str | None = 
             channels=[channel for channel in channels if account in (None, channel.account)],
             kept=await stores.people.count_data(tx, user_id, account=limit),
             memory=memory,
+            opened=await stores.audit.count_opened(tx, user_id, account=limit) if stores.audit is not None else 0,
         )
+
+
+def join_data(found: Sequence[MyData]) -> MyData:
+    """One view of several stored users whom an account calls by one name. It is about the first of them, with what is kept of all."""
+    first, counts = found[0], [data.kept for data in found]
+    records = sorted({table for kept in counts for table in kept.records})
+    return replace(
+        first,
+        balance=Balance(sum(data.balance.available for data in found), sum(data.balance.reserved for data in found)),
+        channels=[channel for data in found for channel in data.channels],
+        kept=UserDataCounts(
+            facts=sum(kept.facts for kept in counts),
+            conversations=sum(kept.conversations for kept in counts),
+            messages=sum(kept.messages for kept in counts),
+            records={table: sum(kept.records.get(table, 0) for kept in counts) for table in records},
+        ),
+        memory=MyMemory([fact for data in found for fact in data.memory.facts], [dream for data in found for dream in data.memory.dreams]),
+        opened=sum(data.opened for data in found),
+    )
 
 
 async def forget_user(user_id: UUID, stores: MyDataStores) -> None:
@@ -234,6 +258,7 @@ def data_as_json(data: MyData, *, account: str | None = None) -> dict[str, Any]:
         "credits": asdict(data.balance),
         "channels": [asdict(channel) for channel in shown],
         "kept": data.kept.by_kind(),
+        "opened_by_operators": data.opened,
         **memory_as_json(data.memory),
     }
     written: dict[str, Any] = to_json_value(fields)
@@ -246,21 +271,6 @@ def memory_as_json(memory: MyMemory) -> dict[str, Any]:
         {"facts": [asdict(fact) for fact in memory.facts], "dreams": [asdict(dream) for dream in memory.dreams]}
     )
     return written
-
-
-def to_json_value(value: Any) -> Any:
-    match value:
-        case Enum():
-            return value.value
-        case UUID():
-            return str(value)
-        case datetime() | date():
-            return value.isoformat()
-        case Mapping():
-            return {name: to_json_value(each) for name, each in value.items()}
-        case list() | tuple():
-            return [to_json_value(each) for each in value]
-    return value
 
 
 # --- the user's words in conversations

@@ -105,10 +105,8 @@ def layer_name(heading: str) -> str:
 
 def message_note(now: datetime, soul: SoulBase | None, recalled: Sequence[Fact], sanitize: Sanitize) -> str:
     """The note for this turn's user message: the user's local time, how old the earlier messages are, and the facts that recall found."""
-    zone = zone_of(soul.timezone if soul else None)
-    local = now.astimezone(zone)
-    where = soul.timezone if soul and soul.timezone else "UTC; the user's own zone is not known"
-    lines = [f"It is {local:%A}, {local:%Y-%m-%d %H:%M}, {time_of_day(local)} ({where})."]
+    local = now.astimezone(zone_of(soul.timezone if soul else None))
+    lines = [f"It is {local:%A}, {local:%Y-%m-%d %H:%M}, {time_of_day(local)} ({zone_name(soul)})."]
     if soul and soul.past:
         ages = ", ".join(f"[{n}] {time_ago(now, at)}" for n, at in enumerate(soul.past, 1))
         lines.append(f"The earlier messages were written: {ages}.")
@@ -118,10 +116,20 @@ def message_note(now: datetime, soul: SoulBase | None, recalled: Sequence[Fact],
     return "\n".join(["<context>", *lines, "</context>"])
 
 
-def room_note(now: datetime) -> str:
-    """The note of a message in a shared room: the time alone, in UTC, because the members may live in different zones."""
+def opening_note(now: datetime, soul: SoulBase | None) -> str:
+    """The note for a trivial message that begins a list. A greeting needs no minute, and without it equal greetings are equal requests."""
+    local = now.astimezone(zone_of(soul.timezone if soul else None))
+    return f"<context>\nIt is {local:%A}, {local:%Y-%m-%d}, {time_of_day(local)} ({zone_name(soul)}).\n</context>"
+
+
+def room_note(now: datetime, shared: Sequence[str] = ()) -> str:
+    """The note of a message in a shared room: the time, in UTC, because the members may live in different zones, and what its sender
+    shares with the room."""
     utc = now.astimezone(ZoneInfo("UTC"))
-    return f"<context>\nIt is {utc:%A}, {utc:%Y-%m-%d %H:%M} (UTC; people here may live in other zones).\n</context>"
+    lines = [f"It is {utc:%A}, {utc:%Y-%m-%d %H:%M} (UTC; people here may live in other zones)."]
+    if shared:
+        lines += ["The person who writes this message shares with everyone here:", data_block([f"- {each}" for each in shared])]
+    return "\n".join(["<context>", *lines, "</context>"])
 
 
 def dream_layers(dreams: Sequence[Dream], sanitize: Sanitize) -> dict[str, str]:
@@ -161,6 +169,10 @@ def zone_of(name: str | None) -> tzinfo:
         return ZoneInfo(name or "UTC")
     except (ValueError, OSError, KeyError):
         return ZoneInfo("UTC")
+
+
+def zone_name(soul: SoulBase | None) -> str:
+    return soul.timezone if soul and soul.timezone else "UTC; the user's own zone is not known"
 
 
 def time_of_day(local: datetime) -> str:

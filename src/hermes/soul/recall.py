@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.errors import PortError
-from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, Memories, RecallCandidates, RecalledFact
+from hermes.ports.memories import Embedding, Embeddings, EmbeddingsUnavailable, Fact, KnownFacts, Memories, RecallCandidates, RecalledFact
 from hermes.ports.runtime import Transactions
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.soul.terms import excerpt, terms
@@ -88,7 +88,7 @@ class Recall:
         embedding = await self._embed(text)
         try:
             async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:
-                found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
+                found = await self._memories.near(tx, user_id, embedding, terms(text), now=now, limit=MAX_RECALLED_FACTS)
                 weight = self._embeddings.weight if embedding else 0.0
                 if len(found.rows) <= MAX_INLINE_ROWS:
                     best = score_facts(found, vector_weight=weight)
@@ -135,17 +135,18 @@ def scores(found: RecallCandidates, *, vector_weight: float) -> list[float]:
 
 
 def word_scores(found: RecallCandidates) -> list[float]:
-    """BM25 over the rows, divided by the highest possible score of this question. So the floor means the same for every question."""
+    """BM25 over all facts, divided by the highest possible score of this question. So the floor means the same for every question."""
     asked = set(found.asked)
     if not found.rows or not asked:
         return [0.0] * len(found.rows)
     # Most rows share no word with the question, and finding that out is cheap.
     sharing = {place: Counter(row.terms) for place, row in enumerate(found.rows) if not asked.isdisjoint(row.terms)}
     known = Counter(term for counted in sharing.values() for term in asked & counted.keys())
-    count = max(len(found.rows), MIN_FACT_COUNT)
+    known_facts = found.known or KnownFacts(len(found.rows), sum(len(row.terms) for row in found.rows))
+    count = max(known_facts.facts, MIN_FACT_COUNT)
     # A word that no fact has counts as rare as one that a single fact has; rarer, in a short memory no fact would reach the floor.
     rarity = {term: math.log(1 + (count - max(1, known[term]) + 0.5) / (max(1, known[term]) + 0.5)) for term in asked}
-    mean_length = sum(len(row.terms) for row in found.rows) / len(found.rows)
+    mean_length = known_facts.terms / known_facts.facts
     highest = sum(rarity.values()) * (SATURATION + 1)
     scored = [0.0] * len(found.rows)
     for place, counted in sharing.items():

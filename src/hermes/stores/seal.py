@@ -17,6 +17,7 @@ stay until no data key is wrapped by it.
     ├── SealBroken          these bytes are not the bytes that were sealed under this label
     ├── DataKeyMissing      the user's data key is gone, or this generation of it
     ├── MasterKeyMissing    the master key that wrapped a data key is not configured
+    ├── VaultKeyMissing     the vault has no longer, or not here, the key that wrapped a data key
     └── MasterKeyInvalid    no master key is configured, or one is malformed
 
 The docstring of an error is its default message; no message holds a key or a plaintext. Knows nothing about databases, Redis, settings or
@@ -44,9 +45,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 VERSION = b"\x01"
+VAULTED = b"\x02"
+"""The version of a data key that a key of the vault wraps too."""
 KEY_BYTES = 32
 NONCE_BYTES = 12
-WRAPPED_BYTES = len(VERSION) + NONCE_BYTES + KEY_BYTES + 16
+SEALED_KEY_BYTES = NONCE_BYTES + KEY_BYTES + 16
+WRAPPED_BYTES = {VERSION: 1 + SEALED_KEY_BYTES, VAULTED: 1 + NONCE_BYTES + SEALED_KEY_BYTES + 16}
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}=?")
 NEW_KEY_HINT = "make one with: hermes keys new-master"
 HEAD_BYTES = 5
@@ -92,6 +96,10 @@ class MasterKeyMissing(SealError):
         return type(self), (self.master,)
 
 
+class VaultKeyMissing(SealError):
+    """The key of the vault that wrapped this data key was destroyed, or the vault is not in this folder."""
+
+
 class MasterKeyInvalid(SealError):
     """A master key is 43 or 44 characters of URL-safe base64; make one with: hermes keys new-master"""
 
@@ -107,6 +115,7 @@ class KeyPurpose(StrEnum):
     SEAL = "seal"
     HISTORY = "history"
     DIGEST = "digest"
+    VISITOR = "visitor"
 
 
 def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
@@ -140,7 +149,7 @@ class KeyHolder:
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
     """A data key as the database stores it. `blob` is 1 byte version, 12 bytes nonce, AES-256-GCM ciphertext and tag; `master` names
-    the master key that wrapped it."""
+    the master key that wrapped it. In version 2 the plaintext is again nonce, ciphertext and tag, under a key of the vault."""
 
     master: str
     blob: bytes
@@ -177,23 +186,46 @@ class MasterKeys(KeyHolder):
         """The names of all configured master keys."""
         return frozenset(self._wrapping)
 
-    def wrap(self, data_key: bytes, owner: UUID) -> WrappedKey:
-        """Wrap a data key with the current master key for this user only: moved to another user's row, it does not unwrap."""
+    def wrap(self, data_key: bytes, owner: UUID, vault_key: bytes | None = None) -> WrappedKey:
+        """Wrap a data key with the current master key for this user only: moved to another user's row, it does not unwrap.
+
+        With a key of the vault, that wraps it first: without it, no master key opens it."""
         if len(data_key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(data_key)}")
+        if vault_key is None:
+            return self._close(data_key, VERSION, owner)
         nonce = os.urandom(NONCE_BYTES)
-        sealed = self._wrapping[self.current].encrypt(nonce, data_key, VERSION + owner.bytes)
-        return WrappedKey(self.current, VERSION + nonce + sealed)
+        return self._close(nonce + AESGCM(vault_key).encrypt(nonce, data_key, VAULTED + owner.bytes), VAULTED, owner)
 
-    def unwrap(self, wrapped: WrappedKey, owner: UUID) -> bytes:
-        """Raises MasterKeyMissing if its master key is not configured, SealBroken if the blob was changed or is another user's."""
+    def unwrap(self, wrapped: WrappedKey, owner: UUID, vault_key: bytes | None = None) -> bytes:
+        """Raises MasterKeyMissing if its master key is not configured, VaultKeyMissing if a key of the vault wrapped it and none is given,
+        SealBroken if the blob was changed, is another user's, or was wrapped by another key of the vault."""
+        inner = self._open(wrapped, owner)
+        if wrapped.blob[:1] == VERSION:
+            return inner
+        if vault_key is None:
+            raise VaultKeyMissing
+        try:
+            return AESGCM(vault_key).decrypt(inner[:NONCE_BYTES], inner[NONCE_BYTES:], VAULTED + owner.bytes)
+        except InvalidTag:
+            raise SealBroken from None
+
+    def rewrap(self, wrapped: WrappedKey, owner: UUID) -> WrappedKey:
+        """The same with the current master key; needs no key of the vault. Raises as `unwrap` does."""
+        return self._close(self._open(wrapped, owner), wrapped.blob[:1], owner)
+
+    def _close(self, inner: bytes, version: bytes, owner: UUID) -> WrappedKey:
+        nonce = os.urandom(NONCE_BYTES)
+        return WrappedKey(self.current, version + nonce + self._wrapping[self.current].encrypt(nonce, inner, version + owner.bytes))
+
+    def _open(self, wrapped: WrappedKey, owner: UUID) -> bytes:
         wrapping, blob = self._wrapping.get(wrapped.master), wrapped.blob
         if wrapping is None:
             raise MasterKeyMissing(wrapped.master)
-        if len(blob) != WRAPPED_BYTES or blob[:1] != VERSION:
+        if len(blob) != WRAPPED_BYTES.get(blob[:1]):
             raise SealBroken
         try:
-            return wrapping.decrypt(blob[1 : 1 + NONCE_BYTES], blob[1 + NONCE_BYTES :], VERSION + owner.bytes)
+            return wrapping.decrypt(blob[1 : 1 + NONCE_BYTES], blob[1 + NONCE_BYTES :], blob[:1] + owner.bytes)
         except InvalidTag:
             raise SealBroken from None
 

@@ -16,7 +16,8 @@ from hermes.backends.openai_compatible import encode as encode_for_openai
 from hermes.packs.concierge.gate import IMAGE_INTENTS
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.sessions import RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import RecentHistory
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.steps.build_messages import Prompt

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from hermes.ports.backends import Overloaded
 from hermes.ports.credits import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.memories import Soul
@@ -39,7 +40,7 @@ class Knows:
             raise self.error
         return Soul("You are Hermes.", self.note, is_recall_used=True, load_ms=3)
 
-    def for_room(self, *_: object, **__: object) -> Soul:
+    async def for_room(self, *_: object, **__: object) -> Soul:
         return Soul("You are Hermes, in a room.", "<context>\nIt is noon.\n</context>", is_recall_used=False, load_ms=0)
 
     async def invalidate(self, _: object) -> None:
@@ -180,6 +181,18 @@ async def test_where_the_model_cannot_say_it_the_user_hears_what_the_tools_broug
     assert made.credits.turns[claim.turn_id][1] == "posted"
     [graph] = made.graphs.graphs.values()
     assert len(list(graph.responses())) == 1, "what Hermes says itself, no model sampled"
+
+
+async def test_a_turn_whose_chain_failed_names_the_last_error_and_no_words_of_the_vendor() -> None:
+    last = Overloaded("alice said hi", backend="anthropic", model="claude-haiku-4-5", status=529)
+    made = house(ChainFailed((), last))
+    claim = made.claim("hi")
+    await handle_message(claim, made.services)
+    row = made.interactions.rows[claim.turn_id]
+    assert (row["error"], row["last_error"]) == (
+        "ChainFailed",
+        {"error": "Overloaded", "backend": "anthropic", "model": "claude-haiku-4-5", "status": 529},
+    )
 
 
 async def test_a_turn_that_is_driven_again_pays_no_model_twice_and_keeps_what_was_asked() -> None:
@@ -366,6 +379,12 @@ def test_every_error_of_the_table_has_a_reply_of_its_own_or_a_more_general_one()
         ReplyKind.MONTH_BUDGET,
         ReplyKind.TOOL_DISCLAIMER,
         ReplyKind.APOLOGY,
+        ReplyKind.OFFER,
+        ReplyKind.OFFER_HOW,
+        ReplyKind.OFFER_APPROVE_BUTTON,
+        ReplyKind.OFFER_REFUSE_BUTTON,
+        ReplyKind.OFFER_REFUSED,
+        ReplyKind.OFFER_USED,
     }
     types = list(FALLBACKS)
     assert all(not issubclass(later, earlier) for at, earlier in enumerate(types) for later in types[at + 1 :]), (

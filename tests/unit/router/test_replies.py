@@ -46,6 +46,7 @@ VALUES: dict[str, Any] = {
     "resets_at": datetime(2026, 10, 1, tzinfo=UTC),
     "max_bytes": 5 * 1024 * 1024,
     "retry_in": timedelta(seconds=30),
+    "code": "7KQ2MP",
 }
 LONGEST: dict[str, Any] = VALUES | {
     "link": "https://hermes.example/" + "a" * 177,
@@ -158,8 +159,11 @@ def test_no_two_languages_share_a_whole_reply() -> None:
 
 @every_language
 def test_sentences_are_tidy(language: str) -> None:
-    for parts in load_catalogue(language).parts.values():
+    for kind, parts in load_catalogue(language).parts.items():
         for part in parts:
+            if kind in (ReplyKind.OFFER_APPROVE_BUTTON, ReplyKind.OFFER_REFUSE_BUTTON):
+                assert 0 < len(part) <= 20, "the label of a button is no sentence"
+                continue
             assert part == unicodedata.normalize("NFC", part).strip()
             assert "  " not in part
             assert "..." not in part
@@ -438,7 +442,7 @@ def pseudo_catalogue() -> ReplyCatalogue:
 
 @every_kind
 def test_no_word_is_said_that_is_not_in_a_catalogue(kind: ReplyKind) -> None:
-    values = VALUES | {"link": "1", "referral_code": "2"}
+    values = VALUES | {"link": "1", "referral_code": "2", "code": "3"}
     said = render_reply(pseudo_catalogue(), kind, REPLY_VALUES[kind], values, zone=BALI, now=NOW)
     words_of_cldr = ["in 13 hours", "Thu, Oct 1, 8:00\u202fAM", "5 MB", "in 30 seconds"]
     for words in words_of_cldr:

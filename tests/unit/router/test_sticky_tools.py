@@ -5,7 +5,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.sessions import RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import RecentHistory
 from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import Agent
 from hermes.router.pipeline import handle_message

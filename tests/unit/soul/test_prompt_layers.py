@@ -18,6 +18,7 @@ from hermes.soul.prompt_layers import (
     build_base,
     data_block,
     message_note,
+    opening_note,
     personality,
     system_message,
     time_ago,
@@ -130,6 +131,15 @@ def test_the_note_has_the_time_where_the_user_is_the_ages_and_what_came_to_mind(
         "</user_data>",
         "</context>",
     ]
+
+
+def test_the_note_of_an_opening_greeting_has_the_part_of_the_day_and_no_minute() -> None:
+    assert opening_note(NOW, build_base(FACTS, PAST, [], clean)).splitlines() == [
+        "<context>",
+        "It is Sunday, 2026-11-15, evening (Asia/Makassar).",
+        "</context>",
+    ]
+    assert "2026-11-15, morning (UTC; the user's own zone is not known)" in opening_note(NOW, None)
 
 
 @pytest.mark.parametrize("known", [None, SoulBase("", None, ()), SoulBase("", "Mars/Olympus", ())])

@@ -103,8 +103,8 @@ class Facts:
             id=uuid4(), text="I have a dog", key=None, origin=FactOrigin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
         )  # fmt: skip
 
-    async def candidates(
-        self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
+    async def near(
+        self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime, limit: int
     ) -> RecallCandidates:
         if self.is_down:
             raise StoreUnavailable

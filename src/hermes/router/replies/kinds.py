@@ -35,6 +35,20 @@ class ReplyKind(StrEnum):
     """The sender writes faster than Hermes answers."""
     APOLOGY = "apology"
     """Hermes gave up on a message, which is now a dead letter."""
+    OFFER = "offer"
+    """Stands before the words of an offer: what Hermes would do."""
+    OFFER_HOW = "offer_how"
+    """Stands behind the words of an offer: how the user approves it."""
+    OFFER_APPROVE_BUTTON = "offer_approve_button"
+    """The button that approves an offer: at most 20 characters."""
+    OFFER_REFUSE_BUTTON = "offer_refuse_button"
+    """The button that refuses an offer: at most 20 characters."""
+    OFFER_REFUSED = "offer_refused"
+    """The user refused an offer."""
+    OFFER_USED = "offer_used"
+    """The offer was carried out before."""
+    OFFER_EXPIRED = "offer_expired"
+    """The offer is too old or was refused, or there is none."""
 
 
 REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
@@ -51,6 +65,13 @@ REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     ReplyKind.IMAGE_UNREADABLE: (),
     ReplyKind.TOO_MANY_MESSAGES: ("retry_in",),
     ReplyKind.APOLOGY: (),
+    ReplyKind.OFFER: (),
+    ReplyKind.OFFER_HOW: ("code", "retry_in"),
+    ReplyKind.OFFER_APPROVE_BUTTON: (),
+    ReplyKind.OFFER_REFUSE_BUTTON: (),
+    ReplyKind.OFFER_REFUSED: (),
+    ReplyKind.OFFER_USED: (),
+    ReplyKind.OFFER_EXPIRED: (),
 }
 """The values that the caller gives to each reply, by name. The value None says that there is none: its part of the reply is left out.
 
@@ -59,5 +80,6 @@ REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     reward          int        credits for each friend who joins
     resets_at       datetime   when Hermes answers again, with a zone; also give `now`, and the user's `zone`
     max_bytes       int        the largest image that Hermes accepts
-    retry_in        timedelta  how long to wait
+    retry_in        timedelta  how long to wait; of an offer, how long it is open
+    code            str        with which the user approves an offer
 """

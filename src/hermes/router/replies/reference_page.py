@@ -22,6 +22,7 @@ SAMPLES: Mapping[str, ReplyValue] = {
     "resets_at": datetime(2026, 11, 16, tzinfo=UTC),
     "max_bytes": 5 * 1024 * 1024,
     "retry_in": timedelta(seconds=30),
+    "code": "7KQ2MP",
 }
 NEXT_MONTH = datetime(2026, 12, 1, tzinfo=UTC)
 SAMPLE_COUNTS = (0, 1, 2, 3, 5, 11, 21, 100, 1_000_000)

@@ -1,7 +1,8 @@
 """Step 6: build the request for the model. Pure.
 
 The soul's base is the system message and stays the same. What changes with every message is a block in that turn's user message, and stays
-there: so one prompt extends the one before, and the vendor's prompt cache holds it. In a room that several people share, a label before the
+there: so one prompt extends the one before, and the vendor's prompt cache holds it. The message's metadata says which part of it is that
+note, because a saved trajectory leaves it out. In a room that several people share, a label before the
 user's words names their speaker (`router/speakers.py`); before the label stands only what is true for all of them.
 
 The request is rendered by the overlay that is recorded with the answer, so that the two cannot differ."""
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes.graph.context import KeepReasoning, Overlay
+from hermes.graph.context import KeepReasoning, Overlay, without_tool_blocks
+from hermes.graph.message import METADATA, NOTE
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import Soul
 from hermes.ports.tools import ImagePrompt
@@ -45,16 +47,22 @@ class Prompt:
     """What the image is for, as far as its caption says; empty without an image."""
     picture_tools: Sequence[str] = ()
     """The tools that the image may need, by name; they are sent even if the gate finds no need for them in the words."""
+    may_leave_out_tools: bool = False
+    """The tools go along in doubt: a model that takes none may be asked without them, and without the tool calls of the history."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages to send: the soul before the list, without any earlier reasoning."""
-        return Overlay(ephemeral=self.system).render([*self.history, self.question])
+        return Overlay(system=self.system).render([*self.history, self.question])
 
     def then(self, added: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The messages to send with `added` after them: with the reasoning of this turn, which some vendors require between a call and its
         result."""
-        return Overlay(ephemeral=self.system, keep_reasoning=SECOND_CALL_REASONING).render([*self.history, self.question, *added])
+        return Overlay(system=self.system, keep_reasoning=SECOND_CALL_REASONING).render([*self.history, self.question, *added])
+
+    def without_tools(self) -> Prompt:
+        """The request as a model without tools got it."""
+        return replace(self, history=without_tool_blocks(self.history), tools=(), tool_choice=None)
 
     @property
     def characters(self) -> int:
@@ -72,15 +80,16 @@ class Prompt:
 def build_messages(claim: Claim, soul: Soul, past: LoadedHistory, image: ImagePrompt | None) -> Prompt:
     """Put history, the note of this turn, the message and its image together."""
     words = text_for_model(claim)
-    text = "\n\n".join(part for part in (soul.note, image.question if image else "", words) if part)
+    messages = past.history.messages
+    note = soul.note if messages or image else soul.opening_note or soul.note
+    text = "\n\n".join(part for part in (note, image.question if image else "", words) if part)
     content: Any = [*image.parts, {"type": "text", "text": text}] if image and image.parts else text
     must_call = image.must_call if image else None
-    messages = past.history.messages
     left_out = count_unfit(messages, content_length(content))
     return Prompt(
         system=soul.system,
         history=[dict(message) for message in messages[left_out:]],
-        question={"role": "user", "content": content},
+        question={"role": "user", "content": content, **({METADATA: {NOTE: note}} if note else {})},
         session_id=str(past.session.id),
         head=past.history.head,
         offset=past.history.offset + left_out,

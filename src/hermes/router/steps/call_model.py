@@ -23,7 +23,14 @@ async def call_model(
 
     async def run(request: bytes) -> EffectResult:
         sent = read(request)
-        return await ask_model(services, sent.messages, caller, tools=sent.tools, tool_choice=sent.tool_choice)
+        return await ask_model(
+            services,
+            sent.messages,
+            caller,
+            tools=sent.tools,
+            tool_choice=sent.tool_choice,
+            may_leave_out_tools=sent.may_leave_out_tools,
+        )
 
     request, result = await run_once(claim, "call_model", 0, prepared, run, services=services)
     return read(request), JournaledAnswer.from_bytes(result)

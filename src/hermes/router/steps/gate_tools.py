@@ -36,7 +36,8 @@ def gate_tools(claim: Claim, prompt: Prompt, person: ResolvedUser, past: LoadedH
         services.sticky_tools.note(past.session.id, gated.name, prompt_chars=prompt.characters, tools=len(gated.schemas))
     is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= tool_names(gated)
     choice = prompt.tool_choice if is_there else None
-    return replace(prompt, tools=gated.schemas, gate=gated.name, tool_choice=choice)
+    is_needed = gated.is_needed or bool(prompt.picture_tools)
+    return replace(prompt, tools=gated.schemas, gate=gated.name, tool_choice=choice, may_leave_out_tools=not is_needed)
 
 
 def tools_for(claim: Claim, services: Services) -> Tools:

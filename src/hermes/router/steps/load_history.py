@@ -17,9 +17,10 @@ import structlog
 
 from hermes.ports.credits import BudgetSpent, CallsPaused
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, TurnStart
 from hermes.ports.models import Caller, CallPurpose, NoAnswer
-from hermes.ports.sessions import RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import RecentHistory
 from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
 from hermes.router.services import Services
@@ -53,7 +54,7 @@ class LoadedHistory:
 async def load_history(claim: Claim, person: ResolvedUser, services: Services) -> LoadedHistory:
     """Return the session's history, compacted first if it has grown too long for the model. Raises UserErased, and StoreUnavailable if the
     session itself cannot be read."""
-    past, compaction = await read_history(claim, services), services.compaction
+    past, compaction = await read_history(claim, services, start=claim.start), services.compaction
     if compaction is None or past.is_missing or not compaction.is_due(past.history.messages, person.tier):
         return past
     if claim.envelope.is_shared:
@@ -75,13 +76,11 @@ def without_oldest(past: LoadedHistory, compaction: CompactionPolicy, tier: str)
     return replace(past, history=RecentHistory(tuple(kept), history.head, history.offset + left_out), is_compacted=True)
 
 
-async def read_history(claim: Claim, services: Services) -> LoadedHistory:
-    """Return the session's history as it is."""
-    async with services.transactions.once() as tx:
-        session = await services.sessions.find_current(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
-    if session is None:
-        async with services.transactions.begin() as tx:
-            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
+async def read_history(claim: Claim, services: Services, *, start: TurnStart | None = None) -> LoadedHistory:
+    """Return the session's history as it is; with `start`, of the session that the claim found."""
+    session = start.session if start is not None else None
+    if session is None or session.is_shared != claim.envelope.is_shared:
+        session = await find_session(claim, services)
     try:
         return LoadedHistory(session, await services.histories.read(claim.envelope.conversation_key, session))
     except NotFound:
@@ -93,6 +92,16 @@ async def read_history(claim: Claim, services: Services) -> LoadedHistory:
         async with services.transactions.begin() as tx:
             session = await services.sessions.begin(tx, session, claim.user_id)
         return LoadedHistory(session, RecentHistory((), session.head), is_missing=True)
+
+
+async def find_session(claim: Claim, services: Services) -> Session:
+    """Return the session that the message belongs to now; begin one if none goes on."""
+    async with services.transactions.once() as tx:
+        session = await services.sessions.find_current(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
+    if session is not None:
+        return session
+    async with services.transactions.begin() as tx:
+        return await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
 
 
 async def compact_history(claim: Claim, session: Session, caller: Caller, compaction: CompactionPolicy, services: Services) -> bool:

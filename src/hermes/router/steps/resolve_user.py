@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from hermes.ports.errors import PortError, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.users import Agent, User, UserState
+from hermes.router.decisions import language_sample
 from hermes.router.services import Services
 from hermes.turn import Platform
 
@@ -72,10 +73,13 @@ async def resolve_user(claim: Claim, services: Services) -> ResolvedUser:
 
 async def load_user(claim: Claim, services: Services) -> ResolvedUser:
     """Return the sender of the claimed message, whatever their state. Raises UserErased for a deleted user."""
-    async with services.transactions.once() as tx:
-        user = await services.people.get(tx, claim.user_id)
+    if claim.start is not None:
+        user = claim.start.user
+    else:
+        async with services.transactions.once() as tx:
+            user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
         raise UserErased
     agent = services.agent_on(claim.envelope.account)
-    language = services.languages.of(user, claim.envelope.event.text)
+    language = services.languages.of(user, language_sample(claim.envelope))
     return ResolvedUser(user, agent, language, agent.tier or user.tier)

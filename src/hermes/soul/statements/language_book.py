@@ -109,9 +109,18 @@ class LanguageBook:
     is_object_first: bool
 
 
-@cache
+BOOKS: dict[str, LanguageBook] = {}
+"""The books that this process has loaded."""
+
+
 def load_book(language: str) -> LanguageBook:
-    """The book of a language. The first call reads its file."""
+    """The book of a language. The first call reads its file and compiles its patterns, for a tenth of a second or more."""
+    if language not in BOOKS:
+        BOOKS[language] = read_book(language)
+    return BOOKS[language]
+
+
+def read_book(language: str) -> LanguageBook:
     data = load_table(language)
     macros = {name: fold_pattern(pattern) for name, pattern in data.get("macros", {}).items()}
     macros["closed"] = CLOSED_SYLLABLE

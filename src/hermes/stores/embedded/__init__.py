@@ -9,7 +9,17 @@ Processes of the same home share the servers; the last process to leave stops th
 from hermes.stores.embedded.home import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed, StoreUrls
 from hermes.stores.embedded.launcher import ServerLease, ServerStatus, run_servers, start, status, stop
 from hermes.stores.embedded.programs import POSTGRES_MAJOR
-from hermes.stores.embedded.rebuild import Rebuild, UnusedDatabase, data_major, discard_kept, hold_unused, kept_databases, rebuild_database
+from hermes.stores.embedded.rebuild import (
+    Rebuild,
+    UnusedDatabase,
+    data_major,
+    discard_kept,
+    hold_unused,
+    kept_databases,
+    kept_vaults,
+    note_vault,
+    rebuild_database,
+)
 
 __all__ = [
     "POSTGRES_MAJOR",
@@ -27,6 +37,8 @@ __all__ = [
     "discard_kept",
     "hold_unused",
     "kept_databases",
+    "kept_vaults",
+    "note_vault",
     "rebuild_database",
     "run_servers",
     "start",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 from hermes.stores.embedded.home import (
     EmbeddedError,
@@ -36,6 +37,8 @@ from hermes.stores.embedded.servers import (
     stop_postgres,
     write_durably,
 )
+
+VAULT_NOTE = "hermes.vault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,17 @@ def kept_databases(path: Path) -> list[Path]:
     """The folders of databases that were replaced, the oldest first."""
     stores = home_at(path).stores
     return sorted(stores.glob(f"{KEPT_PREFIX}*")) if stores.is_dir() else []
+
+
+def note_vault(kept: Path, vault: UUID) -> None:
+    """Note with a database that was replaced which vault its keys are in."""
+    write_durably(kept / VAULT_NOTE, f"{vault}\n")
+
+
+def kept_vaults(path: Path) -> list[UUID]:
+    """The vaults of databases that were replaced."""
+    notes = [folder / VAULT_NOTE for folder in kept_databases(path)]
+    return [UUID(note.read_text(encoding="ascii").strip()) for note in notes if note.exists()]
 
 
 def discard_kept(path: Path) -> list[Path]:

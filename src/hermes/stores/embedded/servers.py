@@ -53,6 +53,8 @@ POSTGRES_SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
+    # A segment of the log that is no longer needed is deleted, and not kept under another name with what was erased in it.
+    "wal_recycle": "off",
     "recovery_init_sync_method": SYNC_METHOD,
     "timezone": "UTC",
     "log_timezone": "UTC",

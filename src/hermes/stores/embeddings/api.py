@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.http_client import HttpClient, TransportError
+from hermes.ports.backends import EmbeddingInput
 from hermes.ports.memories import Embedding, EmbeddingsUnavailable
 
 MAX_BATCH_TEXTS = 128
@@ -35,13 +36,15 @@ class ApiEmbeddings:
         self._name = name
         self.model, self.dimension, self.weight = f"{name}/{dimension}", dimension, weight
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
+    async def embed(self, texts: Sequence[EmbeddingInput]) -> Sequence[Embedding]:
         vectors: list[Embedding] = []
         for start in range(0, len(texts), MAX_BATCH_TEXTS):
             vectors += await self._ask(texts[start : start + MAX_BATCH_TEXTS])
         return vectors
 
-    async def _ask(self, texts: Sequence[str]) -> list[Embedding]:
+    async def _ask(self, texts: Sequence[EmbeddingInput]) -> list[Embedding]:
+        if len({isinstance(text, str) for text in texts}) > 1:  # the API takes texts, or ids, and not both
+            return [vector for text in texts for vector in await self._ask([text])]
         body = json.dumps({"model": self._name, "input": list(texts), "encoding_format": "float"}).encode()
         try:
             async with self._client.send("POST", self._url, headers=self._headers, timeout_s=self._timeout_s, body=body) as reply:
@@ -50,7 +53,9 @@ class ApiEmbeddings:
             raise EmbeddingsUnavailable(f"the embeddings API did not answer: {error}") from error
         if status != 200:
             raise EmbeddingsUnavailable(f"the embeddings API answered with status {status}")
-        return [Embedding(self.model, self._check_vector(vector)) for vector in vectors_of(answer, len(texts))]
+        vectors, tokens = vectors_of(answer, len(texts)), tokens_of(answer)
+        counts = [tokens, *(None if tokens is None else 0 for _ in vectors[1:])]
+        return [Embedding(self.model, self._check_vector(vector), count) for vector, count in zip(vectors, counts, strict=True)]
 
     def _check_vector(self, vector: Any) -> tuple[float, ...]:
         """A vector of the right size, scaled to length one."""
@@ -60,6 +65,13 @@ class ApiEmbeddings:
         if not math.isfinite(norm) or norm == 0.0:
             raise EmbeddingsUnavailable("the embeddings API gave a vector without a direction")
         return tuple(number / norm for number in vector)
+
+
+def tokens_of(answer: bytes) -> int | None:
+    """The tokens that an answer says it read; None if it does not say."""
+    usage = json.loads(answer).get("usage")
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and tokens >= 0 else None
 
 
 def vectors_of(answer: bytes, count: int) -> list[Any]:

@@ -14,7 +14,8 @@ from zlib import crc32
 
 import structlog
 
-from hermes.ports.memories import Embedding, Embeddings
+from hermes.ports.backends import EmbeddingInput
+from hermes.ports.memories import Embedding, Embeddings, UnknownTokens
 
 try:
     from hermes.stores.embeddings.minilm import MiniLmEmbeddings
@@ -48,8 +49,15 @@ class HashedEmbeddings:
     dimension = DIMENSION
     weight = 0.2
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
-        return [Embedding(self.model, hash_text(text)) for text in texts]
+    async def embed(self, texts: Sequence[EmbeddingInput]) -> Sequence[Embedding]:
+        return [Embedding(self.model, hash_text(only_text(text))) for text in texts]
+
+
+def only_text(text: EmbeddingInput) -> str:
+    """The text itself. Raises UnknownTokens: letters have no tokenizer."""
+    if isinstance(text, str):
+        return text
+    raise UnknownTokens(f"hashed-letters-{DIMENSION} takes text and no token ids")
 
 
 def hash_text(text: str) -> tuple[float, ...]:

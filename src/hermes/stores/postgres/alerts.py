@@ -16,6 +16,7 @@ from hermes.ports.alerts import (
     AlertRoute,
     AlertSend,
     AlertStage,
+    AlertTold,
     ClaimedSends,
     StoredAlert,
 )
@@ -98,8 +99,21 @@ class PostgresAlerts:
     async def end(self, tx: Transaction, alert_id: int, by: str) -> StoredAlert | None:
         return await fetch_row(tx, read_alert, SQL["end"], {"id": alert_id, "by": by})
 
-    async def list(self, tx: Transaction, *, is_open: bool = False, since: datetime | None = None, limit: int = 1000) -> list[StoredAlert]:
-        return await fetch_rows(tx, read_alert, SQL["list"], {"is_open": is_open, "since": since, "limit": limit})
+    async def list(
+        self,
+        tx: Transaction,
+        *,
+        is_open: bool = False,
+        since: datetime | None = None,
+        before: tuple[datetime, int] | None = None,
+        limit: int = 1000,
+    ) -> list[StoredAlert]:
+        last_at, last_id = before or (None, None)
+        values = {"is_open": is_open, "since": since, "before_at": last_at, "before_id": last_id, "limit": limit}
+        return await fetch_rows(tx, read_alert, SQL["list"], values)
+
+    async def told(self, tx: Transaction, alert_ids: Sequence[int]) -> Sequence[AlertTold]:
+        return await fetch_rows(tx, read_told, SQL["told"], {"ids": [*alert_ids]})
 
     async def mute(self, tx: Transaction, event: str, subject: str, *, for_s: float, by: str) -> AlertMute:
         values = {"event": event, "subject": subject, "for_s": for_s, "by": by}
@@ -129,6 +143,10 @@ def send_columns(sends: Sequence[AlertSend]) -> dict[str, Any]:
 
 def read_alert(*, level: str, facts: Mapping[str, AlertFact], **columns: Any) -> StoredAlert:
     return StoredAlert(level=AlertLevel(level), facts=facts, **columns)
+
+
+def read_told(*, stage: str, **columns: Any) -> AlertTold:
+    return AlertTold(stage=AlertStage(stage), **columns)
 
 
 def send_reader(destination: str) -> Callable[..., AlertSend]:

@@ -1,6 +1,7 @@
 """A backup: one zip file with the rows of every table as COPY's text, and a manifest that names, counts and hashes them.
 
-The file holds what the database holds: words stay sealed, and data keys stay wrapped by master keys, which are not in it. It appears whole
+The file holds what the database holds: words stay sealed, and data keys stay wrapped by master keys, which are not in it. The keys of the
+vault that it needs are in it, wrapped by a master key too: a backup opens by itself, also after the vault destroyed them. It appears whole
 or not at all, and only its owner can read it."""
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import UUID
 
 from hermes.ports.errors import CopyRefused
+from hermes.stores.key_vault import BucketNumber, VaultKeys
 from hermes.stores.postgres.database_image import (
     CopyDiffers,
     CopyReport,
@@ -28,6 +31,8 @@ from hermes.stores.postgres.database_image import (
     watch_rows,
 )
 from hermes.stores.postgres.table_copy import Column, RowsDigest, SequenceState, TableShape
+from hermes.stores.postgres.vault_keys import NeededKeys
+from hermes.stores.seal import MasterKeys, WrappedKey
 
 FORMAT = "hermes-backup/1"
 MANIFEST = "manifest.json"
@@ -51,8 +56,11 @@ class StoredTable:
         return f"tables/{self.shape.name}.copy"
 
 
-async def write_backup(image: DatabaseImage, file: Path, *, version: str, progress: Progress = report_nothing) -> CopyReport:
-    """Write an image to a file. Raises OSError, as when the disk is full; then there is no file, or the one that was there before."""
+async def write_backup(
+    image: DatabaseImage, file: Path, *, version: str, vault: WrappedVault | None = None, progress: Progress = report_nothing
+) -> CopyReport:
+    """Write an image to a file, with the keys of the vault that it needs. Raises OSError, as when the disk is full; then there is no file,
+    or the one that was there before."""
     report, stored = CopyReport(), list[StoredTable]()
     with replace_file(file) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION_LEVEL) as archive:
         for shape in image.facts.tables:
@@ -66,6 +74,8 @@ async def write_backup(image: DatabaseImage, file: Path, *, version: str, progre
             report.tables[shape.name] = digest
             stored.append(StoredTable(shape, digest.rows, size, sha256.hexdigest(), digest.value))
         manifest = describe_image(image.facts, stored, await image.sequences(), version)
+        if vault is not None:
+            manifest["vault"] = describe_vault(vault)
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     return report
 
@@ -91,6 +101,31 @@ def describe_image(facts: ImageFacts, tables: list[StoredTable], sequences: Mapp
             for table in tables
         ],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedVault:
+    """The keys of a vault, each wrapped by a master key."""
+
+    id: UUID
+    keys: Mapping[BucketNumber, WrappedKey]
+
+    @classmethod
+    def wrap(cls, vault: UUID, keys: VaultKeys, masters: MasterKeys) -> WrappedVault:
+        return cls(vault, {place: masters.wrap(key, vault) for place, key in keys.items()})
+
+    def open(self, masters: MasterKeys) -> VaultKeys:
+        """Raises MasterKeyMissing, and SealBroken."""
+        return {place: masters.unwrap(key, self.id) for place, key in self.keys.items()}
+
+
+def describe_vault(vault: WrappedVault) -> dict[str, Any]:
+    return {"id": str(vault.id), "keys": [[*place, key.master, key.blob.hex()] for place, key in vault.keys.items()]}
+
+
+def read_vault(described: dict[str, Any]) -> WrappedVault:
+    keys = {BucketNumber(bucket, number): WrappedKey(master, bytes.fromhex(blob)) for bucket, number, master, blob in described["keys"]}
+    return WrappedVault(UUID(described["id"]), keys)
 
 
 @contextmanager
@@ -126,6 +161,7 @@ class BackupFile:
     version: str
     tables: Mapping[str, StoredTable]
     states: Mapping[str, SequenceState]
+    vault: WrappedVault | None
     _archive: zipfile.ZipFile
 
     async def rows(self, table: TableShape) -> AsyncIterator[bytes]:
@@ -179,12 +215,14 @@ def read_manifest(manifest: dict[str, Any], archive: zipfile.ZipFile) -> BackupF
         )
         for table in manifest["tables"]
     ]
+    vault = read_vault(manifest["vault"]) if "vault" in manifest else None
     facts = ImageFacts(
         source=manifest["source"],
         taken_at=datetime.fromisoformat(manifest["taken_at"]),
         migrations=manifest["migrations"],
         masters=manifest["masters"],
         tables=[table.shape for table in tables],
+        vault=None if vault is None else NeededKeys(vault.id, [*vault.keys]),
     )
     states = {name: SequenceState(*state) for name, state in manifest["sequences"].items()}
-    return BackupFile(facts, manifest["version"], {table.shape.name: table for table in tables}, states, archive)
+    return BackupFile(facts, manifest["version"], {table.shape.name: table for table in tables}, states, vault, archive)

@@ -37,6 +37,9 @@ class PostgresChores:
     async def give_back(self, tx: Transaction, lease: ChoreLease, *, pause_s: float = 0.0, failed: str | None = None) -> None:
         await execute(tx, SQL["give_back"], {**lease_columns(lease), "pause_s": pause_s, "failed": failed})
 
+    async def ask(self, tx: Transaction, chore: str) -> bool:
+        return await execute(tx, SQL["ask"], {"name": chore}) > 0
+
     async def all(self, tx: Transaction) -> Sequence[ChoreRecord]:
         return await fetch_rows(tx, ChoreRecord, SQL["all"])
 

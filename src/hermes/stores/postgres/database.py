@@ -19,6 +19,8 @@ from hermes.ports.runtime import Transaction
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
 NO_VALUES: Mapping[str, Any] = {}
+ONE_CALL = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""Looks at a socket with one call of the system. The default selector needs four, and every transaction looks."""
 
 # Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: the caller may try again.
 POSTGRES_ERRORS = (
@@ -117,7 +119,7 @@ async def check_connection(connection: Connection) -> None:
 
     A server that stops sends a message or closes the socket; either way an idle connection has something to read. Looking for that
     costs microseconds; the pool's own check asks the server, which costs a round trip for every transaction."""
-    with selectors.DefaultSelector() as selector:
+    with ONE_CALL() as selector:
         selector.register(connection.fileno(), selectors.EVENT_READ)
         has_data = bool(selector.select(0))
     if has_data:

@@ -46,6 +46,7 @@ from hermes.stores.postgres.table_copy import (
     set_triggers,
     write_rows,
 )
+from hermes.stores.postgres.vault_keys import NeededKeys, find_needed_keys
 
 Progress = Callable[[str, int], None]
 """Is told the name of a table when its work begins, and how many bytes of it were read so far."""
@@ -70,6 +71,8 @@ class ImageFacts:
     """The migrations that the source had run, with their digests."""
     masters: Sequence[str]
     """The names of the master keys that its data keys are wrapped with. Not the keys."""
+    vault: NeededKeys | None = None
+    """Which keys of a vault its data keys are wrapped with. Not the keys; None: with none."""
     tables: Sequence[TableShape]
 
 
@@ -124,7 +127,12 @@ async def open_snapshot(url: str, *, connect_timeout_s: float = 5.0) -> AsyncIte
             [(source,)] = await (await connection.execute(SQL["identity"])).fetchall()
             masters = [name for (name,) in await (await connection.execute("select distinct master from data_keys order by 1")).fetchall()]
             facts = ImageFacts(
-                source=source, taken_at=taken_at, migrations=await applied_digests(connection), masters=masters, tables=tables
+                source=source,
+                taken_at=taken_at,
+                migrations=await applied_digests(connection),
+                masters=masters,
+                tables=tables,
+                vault=await find_needed_keys(connection),
             )
             yield Snapshot(facts, connection)
 
@@ -189,6 +197,7 @@ async def load_image(
     facts, report = image.facts, CopyReport()
     newer = missing_migrations(facts, packs)
     await run_first_migrations(connection, [migration for migration in own_migrations(packs) if migration not in newer])
+    await make_months(connection, facts)
     tables = match_tables(await list_tables(connection), facts.tables, report)
     await set_triggers(connection, tables, are_on=False)
     await clear_tables(connection, tables)
@@ -216,6 +225,13 @@ async def run_first_migrations(connection: Connection, migrations: Sequence[Migr
     await run_queue_migrations(connection)
     for migration in migrations:
         await run_migration(connection, migration)
+
+
+async def make_months(connection: Connection, facts: ImageFacts) -> None:
+    """Make the partitions that the rows of the image go into: one for each month since the source's first migration."""
+    [(has_months,)] = await (await connection.execute(SQL["has_months"])).fetchall()
+    if has_months and facts.source:
+        await connection.execute(SQL["make_months"], {"source": facts.source, "taken_at": facts.taken_at})
 
 
 def match_tables(present: Sequence[TableShape], wanted: Sequence[TableShape], report: CopyReport) -> list[TableShape]:

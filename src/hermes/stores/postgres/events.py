@@ -8,9 +8,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.events import EventCursor, EventPage, EventSource, OperationsEvent
+from hermes.ports.events import EFFECT_NAMES, EventCursor, EventPage, EventSource, OperationsEvent
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import EFFECT_NAMES
 from hermes.ports.users import DEFAULT_AGENT
 from hermes.stores.postgres.database import fetch_rows
 from hermes.stores.postgres.queries import load_queries

@@ -44,7 +44,8 @@ class PostgresGraphs:
 
     async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
         owner = self._keyring.owner_of(session_id)
-        if owner is not None and entries:
+        without_tools = any(entry.without_tools for entry in entries)
+        if owner is not None and entries and not without_tools:
             done = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
             if done is not None:
                 return done
@@ -55,9 +56,10 @@ class PostgresGraphs:
             return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: the graph decides what append means, not this store.
         graph = continue_graph(head, before.live)
-        extend_graph(graph, entries)
-        if await is_sampled_before(tx, session_id, entries, cipher):
-            # Rare: only the whole graph can tell whether it is the same sample in the same place.
+        if not without_tools:
+            extend_graph(graph, entries)
+        if without_tools or await is_sampled_before(tx, session_id, entries, cipher):
+            # Rare: only the whole graph can tell which context the sample had, and whether it is the same sample in the same place.
             whole = await self.load(tx, session_id)
             extend_graph(whole, entries)
             await self.save(tx, session_id, head, whole)
@@ -105,9 +107,9 @@ class PostgresGraphs:
         if not isinstance(saved, SavedGraph) or saved.session_id != session_id:
             raise ValueError(f"only a graph that was loaded from session {session_id}, or a copy of one, can be saved in it")
         before = await lock_session(tx, session_id, head)
+        cipher = SessionCipher(await self._keyring.of(tx, before.user_id), session_id)  # first: an erasure gives the rest a new mark
         if before.mark != saved.mark:
             raise StaleHead
-        cipher = SessionCipher(await self._keyring.of(tx, before.user_id), session_id)
         mark = uuid4()
         with history.lock:
             is_rewritten = needs_full_rewrite(history, saved)
@@ -174,8 +176,11 @@ async def lock_session(tx: Transaction, session_id: UUID, head: str) -> GraphSta
 def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
         call = call_with_sample_id(entry)
-        if call is not None and (entry.keep_reasoning != "none" or entry.ephemeral):
-            graph.commit(graph.prepare(call.tools, entry.ephemeral, entry.keep_reasoning), entry.message, call)
+        if call is not None and entry.without_tools:
+            turn = graph.prepare(call.tools, keep_reasoning=entry.keep_reasoning, system=entry.system, leave_out_tools=True)
+            graph.commit(turn, entry.message, call, adopt=True)
+        elif call is not None and (entry.keep_reasoning != "none" or entry.system):
+            graph.commit(graph.prepare(call.tools, keep_reasoning=entry.keep_reasoning, system=entry.system), entry.message, call)
         elif call is not None:
             graph.append(entry.message, call=call)
         else:

@@ -3,68 +3,131 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import structlog
-
+from hermes.event_log import get_logger
+from hermes.ports.credits import ReserveOutcome
 from hermes.ports.errors import ClaimLost, InboxFull, UserErased
-from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
+from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, Revival, TurnOrigin, TurnStart, UnreadableMessage, channel_names
+from hermes.ports.key_use import person_forbidden
 from hermes.ports.runtime import Transaction
-from hermes.ports.users import User
+from hermes.ports.session import Session
+from hermes.ports.users import User, UserChannel, UserState
 from hermes.router.intake import join_messages
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
-from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.keyring import Keyring, StoredKey
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken, SealError
-from hermes.turn import Envelope, MessageEvent, Platform
+from hermes.turn import PROGRAM_PLATFORMS, Envelope, MessageEvent, Platform
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 SQL = load_queries("inbox")
+CLAIM = SQL["claim"] + b"\n" + SQL["claim_rest"]
+CLAIM_AND_START = SQL["claim"] + b"\n, claimed as (" + SQL["claim_rest"] + b")\n" + SQL["start"]
+
+
+MAX_SENDERS = 10_000
+"""Senders whose user a process remembers."""
 
 
 class PostgresInbox:
-    """The port Inbox."""
+    """The port Inbox. `accept_message` in the database decides, by the rows that it locks; what is remembered here only saves look-ups."""
 
-    def __init__(self, keyring: Keyring, *, cap: int = 10_000) -> None:
-        self._keyring, self._cap = keyring, cap
+    def __init__(self, keyring: Keyring, *, cap: int = 10_000, idle_s: float | None = None) -> None:
+        """`idle_s` is how long a session lasts without a message, as PostgresSessions has it. With it, a claim also finds the user and the
+        session and reserves the credit; so users, sessions and credits must be those of this database."""
+        self._keyring, self._cap, self._idle_s = keyring, cap, idle_s
+        self._senders: OrderedDict[UserChannel, UUID] = OrderedDict()
+        self._waiting: dict[str, tuple[int, int]] = {}
+        """By account: how many messages waited, and the number of the last message at that time."""
 
     async def accept(
-        self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
-    ) -> AcceptedMessage:
+        self,
+        tx: Transaction,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        defer_in_s: float | None = None,
+        alias: str | None = None,
+        refuses_people: bool = False,
+        traceparent: str | None = None,
+    ) -> AcceptedMessage | None:
+        event = envelope.event
+        sender = UserChannel(envelope.account, event.platform, event.sender_id)
+        about: dict[str, Any] = {"alias": alias, "defer_in_s": defer_in_s, "traceparent": traceparent}
+        about["programs"] = [*PROGRAM_PLATFORMS] if refuses_people else None
+        known = self._remembered(sender)
+        found = UNKNOWN if known is None else await self._store(tx, envelope, turn_id, known, about)
+        if found.outcome == "unknown" and (known := await self._look_up(tx, sender)) is not None:
+            found = await self._store(tx, envelope, turn_id, known, about)
+        return found.accepted
+
+    def _remembered(self, sender: UserChannel) -> KnownSender | None:
+        user_id = self._senders.get(sender)
+        keys = None if user_id is None else self._keyring.known(user_id)
+        return None if user_id is None or keys is None else KnownSender(user_id, keys)
+
+    async def _look_up(self, tx: Transaction, sender: UserChannel) -> KnownSender | None:
+        """The user of a channel, and their keys; None without such a user."""
+        where = {"account": sender.account, "platform": sender.platform, "sender": sender.sender_id}
+        rows = await fetch_rows(tx, StoredKey, SQL["sender_keys"], where)
+        self._senders.pop(sender, None)
+        if not rows:
+            return None
+        user_id = self._senders[sender] = rows[0].user_id
+        if len(self._senders) > MAX_SENDERS:
+            self._senders.popitem(last=False)
+        return KnownSender(user_id, await self._keyring.open(user_id, rows))
+
+    async def _store(
+        self, tx: Transaction, envelope: Envelope, turn_id: UUID, known: KnownSender, about: Mapping[str, Any]
+    ) -> AcceptOutcome:
+        """Store a message under the first of its names that takes it. Raises InboxFull and KeyForbids."""
+        event = envelope.event
         row: dict[str, Any] = {
+            **about,
             "turn_id": turn_id,
+            "user_id": known.user_id,
             "account": envelope.account,
             "event_key": envelope.event_key,
-            "platform": envelope.event.platform,
-            "channel_id": envelope.channel_id,
-            "user_id": user.id,
+            "platform": event.platform,
+            "sender": event.sender_id,
+            "cap": self._cap,
             "is_shared": envelope.is_shared,
+            "is_own": envelope.is_own,
+            "is_private": event.platform is Platform.REST and (envelope.is_own or envelope.channel_id == event.sender_id),
             "api_key_id": envelope.api_key_id,
-            "traceparent": traceparent,
         }
-        first, is_full = await self._find_first(tx, row)
-        if first is not None:
-            return first
-        if is_full:
-            raise InboxFull
-        [place] = await fetch_rows(tx, ConversationPlace, SQL["next_number"], row)
-        row |= place._asdict()
-        keys = await self._keyring.of(tx, user.id)
-        row["envelope"] = keys.seal(seal_label(turn_id), encode_envelope(envelope))
-        if not await execute(tx, SQL["add"], row):
-            # The platform sent the event twice at once, and the other copy was committed while this one waited for the conversation.
-            first, _ = await self._find_first(tx, row)
-            assert first is not None  # noqa: S101  # its row was the conflict
-            return first
-        return AcceptedMessage(turn_id, place.conversation_id, place.seq, is_new=True)
+        row["known_waiting"], row["known_at"] = self._waiting.get(envelope.account, (None, None))
+        for channel_id in channel_names(envelope.channel_id, is_own=envelope.is_own):
+            row["channel_id"] = channel_id
+            row["envelope"] = known.keys.seal(seal_label(turn_id), encode_envelope(replace(envelope, channel_id=channel_id)))
+            [found] = await fetch_rows(tx, read_accepted, SQL["accept"], row)
+            if found.waiting is not None:
+                self._waiting[envelope.account] = found.waiting
+            if found.outcome == "person":
+                raise person_forbidden(event.sender_id)
+            if found.outcome == "full":
+                raise InboxFull
+            if found.outcome != "elsewhere":
+                return found
+        raise InboxFull
 
-    async def claim(self, tx: Transaction, turn_id: UUID, *, worker: UUID | None = None) -> Claim | UnreadableMessage | None:
-        row = await fetch_row(tx, ClaimRow, SQL["claim"], {"turn_id": turn_id, "worker": worker})
+    async def claim(
+        self, tx: Transaction, turn_id: UUID, *, worker: UUID | None = None, per_minute: int | None = None
+    ) -> Claim | UnreadableMessage | None:
+        values = {"turn_id": turn_id, "worker": worker}
+        row: ClaimRow | None
+        if per_minute is None or self._idle_s is None:
+            row = await fetch_row(tx, ClaimRow, CLAIM, values)
+        else:
+            row = await fetch_row(tx, StartRow, CLAIM_AND_START, {**values, "per_minute": per_minute, "idle_s": self._idle_s})
         if row is None:
             return None
         try:
@@ -73,8 +136,20 @@ class PostgresInbox:
             is_erased, is_damaged = isinstance(error, UserErased), isinstance(error, SealBroken)
             attempt = (turn_id, row.conversation_id, row.epoch, row.attempt)
             return UnreadableMessage(*attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
+        start = await self._start(tx, row) if isinstance(row, StartRow) else None
         place = (turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt)
-        return Claim(*place, envelope, row.age_s, row.recent, traceparent=row.traceparent)
+        return Claim(*place, envelope, row.age_s, row.recent, traceparent=row.traceparent, revived_after=row.revived_after, start=start)
+
+    async def _start(self, tx: Transaction, row: StartRow) -> TurnStart:
+        session = row.session
+        if session is not None:
+            try:
+                await self._keyring.of(tx, session.user_id)
+            except UserErased:
+                session = None  # as `find_current`: no worker can read or continue it
+            else:
+                self._keyring.note_owner(session.id, session.user_id)
+        return TurnStart(row.user, session, None if row.credit is None else ReserveOutcome(row.credit))
 
     async def waiting_behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         """Return the messages after the claimed one that were never attempted; those that cannot be opened are left out."""
@@ -108,10 +183,29 @@ class PostgresInbox:
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
         await execute(tx, SQL["bury"], {"turn_id": turn_id, "reason": reason})
 
+    async def revive(self, tx: Transaction, turn_id: UUID) -> Revival:
+        await execute(tx, SQL["lock_conversation"], {"turn_id": turn_id})
+        is_emptied: bool | None = await fetch_value(tx, SQL["burial"], {"turn_id": turn_id})
+        if is_emptied is None:
+            return Revival.NOT_BURIED
+        if await self.message_of(tx, turn_id) is None:
+            return Revival.UNREADABLE
+        if is_emptied:
+            return Revival.EMPTIED
+        await execute(tx, SQL["drop_open_effects"], {"turn_id": turn_id})
+        await execute(tx, SQL["revive"], {"turn_id": turn_id})
+        return Revival.REVIVED
+
     async def stop(self, tx: Transaction, turn_id: UUID) -> bool:
         # Two statements: the second sees what the previous holder of the lock committed.
         await execute(tx, SQL["lock_conversation"], {"turn_id": turn_id})
         return bool(await execute(tx, SQL["stop"], {"turn_id": turn_id}))
+
+    async def find_channel(self, tx: Transaction, account: str, platform: Platform, user: str, channel: str | None) -> str | None:
+        names = channel_names(user if channel is None else channel, is_own=channel is None)
+        where = {"account": account, "platform": platform, "user": user, "names": names, "is_own": channel is None}
+        found: str | None = await fetch_value(tx, SQL["find_channel"], where)
+        return found
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
         return await fetch_row(tx, read_origin, SQL["origin"], {"turn_id": turn_id})
@@ -141,17 +235,32 @@ class PostgresInbox:
         """Count the messages of all accounts whose turn has not ended."""
         return int(await fetch_value(tx, SQL["waiting"]))
 
-    async def _find_first(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
-        """The accepted message of this event if the event came before, and whether the account's inbox is full."""
-        [first] = await fetch_rows(tx, read_first_delivery, SQL["first_delivery"], {**row, "cap": self._cap})
-        return first
+
+class KnownSender(NamedTuple):
+    """The user who is a sender, and the keys that seal what they send."""
+
+    user_id: UUID
+    keys: DataKeys
 
 
-class ConversationPlace(NamedTuple):
-    """The next place in a conversation."""
+class AcceptOutcome(NamedTuple):
+    """What `accept_message` returned: its outcome, the message if there is one, and how many waited if it counted them."""
 
-    conversation_id: UUID
-    seq: int
+    outcome: str
+    accepted: AcceptedMessage | None = None
+    waiting: tuple[int, int] | None = None
+
+
+UNKNOWN = AcceptOutcome("unknown")
+
+
+def read_accepted(
+    *, outcome: str, turn_id: UUID | None, conversation_id: UUID, user_id: UUID, seq: int, waiting: int | None, waiting_at: int
+) -> AcceptOutcome:
+    counted = None if waiting is None else (waiting, waiting_at)
+    if outcome not in ("new", "known") or turn_id is None:
+        return AcceptOutcome(outcome, waiting=counted)
+    return AcceptOutcome(outcome, AcceptedMessage(turn_id, conversation_id, user_id, seq, is_new=outcome == "new"), counted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,14 +301,46 @@ class ClaimRow(SealedMessage):
     age_s: float
     recent: int
     """How many messages the user sent in the last minute, for the limit on floods."""
+    revived_after: int
 
 
-def read_first_delivery(*, turn_id: UUID | None, conversation_id: UUID, seq: int, is_full: bool) -> tuple[AcceptedMessage | None, bool]:
-    return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
+@dataclass(slots=True, kw_only=True)
+class StartRow(ClaimRow):
+    """A message whose turn was just claimed, with its user, their session and the outcome of the reserve."""
+
+    state: str
+    tier: str
+    language: str | None
+    referral_code: str
+    trains: bool
+    referred_by: UUID | None
+    created_at: datetime
+    session_id: UUID | None
+    session_user_id: UUID
+    previous: UUID | None
+    head: str
+    length: int
+    credit: str | None
+
+    @property
+    def user(self) -> User:
+        return User(
+            self.user_id,
+            UserState(self.state),
+            *(self.tier, self.language, self.referral_code, self.trains, self.referred_by, self.created_at),
+        )
+
+    @property
+    def session(self) -> Session | None:
+        """The session that goes on; None: a new one must begin."""
+        if self.session_id is None:
+            return None
+        place = (self.session_id, self.conversation_id, self.session_user_id, self.previous)
+        return Session(*place, self.head, self.length, self.is_shared)
 
 
-def read_origin(*, platform: str, **columns: Any) -> TurnOrigin:
-    return TurnOrigin(platform=Platform(platform), **columns)
+def read_origin(*, platform: str, user_names: Sequence[str], **columns: Any) -> TurnOrigin:
+    return TurnOrigin(platform=Platform(platform), user_names=tuple(user_names), **columns)
 
 
 ENVELOPE_FIELDS = frozenset(Envelope.__dataclass_fields__)

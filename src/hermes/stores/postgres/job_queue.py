@@ -1,39 +1,36 @@
 """Durable jobs on PostgreSQL with Procrastinate: deferred in the caller's transaction, and run by workers that may be killed or paused.
 
-This module adds what Procrastinate does not do. The jobs of a killed worker go to another worker. A worker that was paused and wakes up
-does not end a job that now belongs to another worker. The next job of a conversation starts when the job before it ends, not at the next
-poll. A worker goes on after an outage of the database."""
+The tables, the way to defer a job and the announcements are Procrastinate's; the workers are our own (`job_worker.py`). The jobs of a
+killed worker go to another worker. A worker that was paused and wakes up does not end a job that now belongs to another worker. The next
+job of a conversation starts when the job before it ends, not at the next poll. A worker goes on after an outage of the database."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import procrastinate
 import psycopg
-import structlog
-from procrastinate import exceptions, jobs, manager
-from procrastinate.connector import BaseConnector
-from procrastinate.job_context import JobContext
-from procrastinate.worker import Worker
+from procrastinate import exceptions
 
-from hermes.ports.errors import ClaimLost, StoreUnavailable
+from hermes.event_log import get_logger
+from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import JobHandlers, Transaction
-from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
+from hermes.stores.postgres.database import Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
+from hermes.stores.postgres.job_worker import LOST_DATABASE, JobTask, JobWorker, RunningJobs
 from hermes.stores.postgres.queries import load_queries
-from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
+from hermes.tasks import end_tasks, stop_if_cancelled
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 SQL = load_queries("job_queue")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 MAX_WAIT_S = 30.0
-STOP_REPEAT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,40 +108,39 @@ class PostgresJobQueue:
 
         `sweeps` is called after each sweep of stalled jobs."""
         running_jobs = RunningJobs()
-        app = new_app(self._app.connector)  # a new app for each run: in one app a task's name can have one function only
-        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(running_jobs.track(handlers.turn))
-        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(running_jobs.track(handlers.delivery))
-        for name, queue, work, waits_s in (
-            ("news", TURNS, handlers.proactive, options.proactive_waits_s),
-            ("memory", MEMORY, handlers.memory, options.memory_waits_s),
-        ):
-            task = running_jobs.track(work, max_tries=len(waits_s) + 1)
-            app.task(name=name, queue=queue, retry=JobRetry(waits_s), pass_context=True)(task)
+        turns = {
+            "turn": JobTask(handlers.turn, retry_wait_s),
+            "news": JobTask(handlers.proactive, one_of(options.proactive_waits_s), len(options.proactive_waits_s) + 1),
+        }
+        deliveries = {"delivery": JobTask(handlers.delivery, retry_wait_s)}
+        memory = {"memory": JobTask(handlers.memory, one_of(options.memory_waits_s), len(options.memory_waits_s) + 1)}
         async with self._beating(running_jobs, options), asyncio.TaskGroup() as group:
-            group.create_task(self._serve(app, TURNS, options.concurrency, options))
-            group.create_task(self._serve(app, DELIVERIES, options.concurrency, options))  # they mostly wait for platforms
-            group.create_task(self._serve(app, MEMORY, options.memory_concurrency, options))
+            for queue, tasks, concurrency in (
+                (TURNS, turns, options.concurrency),
+                (DELIVERIES, deliveries, options.concurrency),  # they mostly wait for platforms
+                (MEMORY, memory, options.memory_concurrency),
+            ):
+                worker = partial(
+                    JobWorker,
+                    database=self._database,
+                    manager=self._app.job_manager,
+                    queue=queue,
+                    tasks=tasks,
+                    running_jobs=running_jobs,
+                    concurrency=concurrency,
+                    poll_s=options.poll_s,
+                    drain_s=options.drain_s,
+                    stalled_after_s=options.stalled_after_s,
+                )
+                group.create_task(self._serve(worker, queue, options))
             group.create_task(self._sweep(running_jobs, options, sweeps))
 
-    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, options: WorkerOptions) -> None:
-        """Run one queue's worker. It ends if the database is away for long; then this starts a new worker."""
+    async def _serve(self, new_worker: Callable[[], JobWorker], queue: str, options: WorkerOptions) -> None:
+        """Run one queue's worker. It ends if the database is away; then this starts a new worker."""
         while True:
-            worker = Worker(
-                app,
-                name=queue,
-                queues=[queue],
-                concurrency=concurrency,
-                fetch_job_polling_interval=options.poll_s,
-                shutdown_graceful_timeout=options.drain_s,
-                update_heartbeat_interval=options.heartbeat_s,
-                stalled_worker_timeout=options.stalled_after_s,
-                install_signal_handlers=False,
-                delete_jobs="successful",
-            )
             try:
-                await run_until_cancelled(worker)
-                log.warning("worker_stopped", queue=queue)
-            except (exceptions.ConnectorException, *POSTGRES_ERRORS) as error:
+                await new_worker().run()
+            except LOST_DATABASE as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
             stop_if_cancelled()
             await asyncio.sleep(options.poll_s)
@@ -163,8 +159,8 @@ class PostgresJobQueue:
 
     @asynccontextmanager
     async def _beating(self, running_jobs: RunningJobs, options: WorkerOptions) -> AsyncIterator[None]:
-        """Write heartbeats until the last job has ended. Procrastinate stops its own heartbeats when it begins to drain, so another worker
-        would be given a long turn while it still runs here."""
+        """Write heartbeats until the last job has ended, also while this process drains: otherwise another worker would be given a long
+        turn while it still runs here."""
 
         async def beat() -> None:
             while True:
@@ -213,7 +209,7 @@ class LostTurn(NamedTuple):
 @asynccontextmanager
 async def open_job_queue(database: Database) -> AsyncIterator[PostgresJobQueue]:
     """Open the job queue of a database until the block ends."""
-    app = new_app(procrastinate.PsycopgConnector())
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector())
     async with app.open_async(database.pool):
         yield PostgresJobQueue(database, app)
 
@@ -229,121 +225,11 @@ def translate_queue_errors() -> Iterator[None]:
         raise StoreUnavailable(f"PostgreSQL cannot be used: {type(error.__cause__ or error).__name__}") from error
 
 
-async def run_until_cancelled(worker: Worker) -> None:
-    """Run a worker until it ends by itself, or the caller is cancelled; then until it has drained.
-
-    The worker is asked to stop, not cancelled: while it starts, the pool of connections may lose a cancellation, and the worker would run
-    for ever."""
-    running = asyncio.create_task(worker.run())  # type: ignore[no-untyped-call]  # procrastinate leaves it untyped
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            worker.stop()  # type: ignore[no-untyped-call]  # repeated: a worker that is just starting loses an earlier stop
-            await asyncio.wait([running], timeout=STOP_REPEAT_S)
-        if not running.cancelled():
-            running.exception()  # not needed any more; without this call asyncio would report it as never retrieved
-        raise
-    finally:
-        running.cancel()
+def retry_wait_s(attempts: int) -> float:
+    """The pause of jobs that are never given up. A turn counts its own attempts and ends with an apology; until then the same job keeps its
+    place."""
+    return min(0.5 * 2.0 ** min(attempts, 10), MAX_WAIT_S)
 
 
-def new_app(connector: BaseConnector) -> procrastinate.App:
-    app = procrastinate.App(connector=connector)
-    app.job_manager = OwnedJobManager(connector)
-    return app
-
-
-class OwnedJobManager(manager.JobManager):
-    """Ends and retries a job only while it belongs to this worker."""
-
-    async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001  # its signature
-        await self._change(job, "finish" if delete_job else "give_up")
-
-    async def retry_job(
-        self,
-        job: jobs.Job,
-        retry_at: datetime | None = None,
-        priority: int | None = None,  # noqa: ARG002  # Procrastinate's signature; our jobs keep their priority, queue and lock
-        queue: str | None = None,  # noqa: ARG002
-        lock: str | None = None,  # noqa: ARG002
-    ) -> None:
-        # Sent as a time to wait, because the queue uses the database's clock, which may differ from this machine's.
-        wait_s = (retry_at - datetime.now(UTC)).total_seconds() if retry_at else 0.0
-        await self._change(job, "retry", wait_s=max(0.0, wait_s))
-
-    async def _change(self, job: jobs.Job, query: str, **values: Any) -> None:
-        rows = await self.connector.execute_query_all_async(query=SQL[query].decode(), id=job.id, worker_id=job.worker_id, **values)
-        if not rows:
-            log.warning("job_was_taken_over", job_id=job.id, task=job.task_name)
-
-
-class JobRetry(procrastinate.BaseRetryStrategy):
-    """Retries a job after every failure. A turn counts its own attempts and ends with an apology; until then the same job keeps its place.
-
-    `waits_s` gives the pauses; the task itself decides when to give up."""
-
-    def __init__(self, waits_s: Sequence[float] = ()) -> None:
-        self._waits_s = waits_s
-
-    def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> procrastinate.RetryDecision:
-        wait_s = 0.0 if isinstance(exception, asyncio.CancelledError) else self._wait_s(job.attempts)
-        return procrastinate.RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=wait_s))
-
-    def _wait_s(self, attempts: int) -> float:
-        if self._waits_s:
-            return self._waits_s[min(attempts, len(self._waits_s) - 1)]
-        return min(0.5 * 2.0 ** min(attempts, 10), MAX_WAIT_S)
-
-
-@dataclass(slots=True)
-class RunningJobs:
-    """The jobs that this process runs. By them it finds its orphans: jobs that the database still counts as running, because their end
-    could not be written."""
-
-    running: set[int] = field(default_factory=set)
-    workers: set[int] = field(default_factory=set)
-    _suspects: set[int] = field(default_factory=set)
-
-    def track(
-        self, work: Callable[[UUID], Awaitable[None]], *, max_tries: int | None = None
-    ) -> Callable[[JobContext, str], Awaitable[None]]:
-        """Make a task of `work` whose runs are counted here. After `max_tries` it gives up: it logs so once and ends the job."""
-
-        def is_given_up(job: jobs.Job, tries: int) -> bool:
-            if max_tries is None or tries < max_tries:
-                return False
-            log.warning("job_given_up", task=job.task_name, id=job.task_kwargs["id"], tries=tries)
-            return True
-
-        async def task(context: JobContext, id: str) -> None:  # noqa: A002  # the name of the job's only argument
-            job = context.job
-            if is_given_up(job, job.attempts):
-                return  # every worker that tried it was killed
-            if job.worker_id is not None:
-                self.workers.add(job.worker_id)
-            if job.id is not None:
-                self.running.add(job.id)
-            try:
-                await work(UUID(id))
-            except ClaimLost:
-                log.warning("job_fenced", task=job.task_name, id=id)
-                raise
-            except Exception as error:  # the worker loop: logged once, and tried again
-                log.warning(
-                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=stack_frames(error)
-                )
-                if not is_given_up(job, job.attempts + 1):
-                    raise
-            finally:
-                if job.id is not None:
-                    self.running.discard(job.id)
-
-        return task
-
-    def orphans(self, doing: set[int]) -> list[int]:
-        """Of the jobs that the database counts as running here, those that ran neither at this call nor at the call before."""
-        idle = doing - self.running
-        found = sorted(idle & self._suspects)
-        self._suspects = idle
-        return found
+def one_of(waits_s: Sequence[float]) -> Callable[[int], float]:
+    return lambda attempts: waits_s[min(attempts, len(waits_s) - 1)]

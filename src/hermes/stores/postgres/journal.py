@@ -1,33 +1,31 @@
 """What turns did, on PostgreSQL: the journal of their effects and events, the effects of their tools, and the log of answered turns.
 
-Requests, results and terms are sealed."""
+Requests and results are sealed."""
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from hermes.ports.errors import ClaimLost, NotFound
-from hermes.ports.inbox import Claim, ClaimedTurn
+from hermes.ports.events import EFFECT_NAMES
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import EFFECT_NAMES, Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
+from hermes.ports.sessions import Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
 from hermes.ports.timeline import RunRecord, TurnTimeline, build_timeline
-from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
+from hermes.ports.tools import EffectRecord, ToolUser
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_values
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys
 
+if TYPE_CHECKING:
+    from hermes.ports.inbox import Claim, ClaimedTurn
+
 SQL, TOOL_EFFECTS = load_queries("journal"), load_queries("tool_effects")
-CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without letters and digits that look alike, so that a user can read a code and type it correctly."""
-CODE_LENGTH = 6
 EFFECT = "effect"
 
 
@@ -151,8 +149,11 @@ class PostgresInteractions:
         row = {"turn_id": claim.turn_id, "account": claim.envelope.account, "user_id": claim.user_id, "session_id": session_id}
         await execute(tx, SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})
 
+    async def withdraw(self, tx: Transaction, turn_id: UUID) -> None:
+        await execute(tx, SQL["withdraw"], {"turn_id": turn_id})
 
-# --- effects and offers of tools
+
+# --- effects of tools
 
 
 class PostgresEffectRecords:
@@ -178,55 +179,5 @@ class PostgresEffectRecords:
         await execute(tx, TOOL_EFFECTS["finish"], {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "result": sealed})
 
 
-class PostgresOffers:
-    """The port Offers. `take` holds the row of the offer until the transaction ends, so an offer is taken once."""
-
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
-
-    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
-        keys = await self._keyring.of(tx, user.user_id)
-
-        async def add(code: str) -> bool:
-            terms = keys.seal(f"offers/{code}", json.dumps(dict(pending.terms)).encode())
-            row = {"user_id": user.user_id, "code": code, "turn_id": user.turn_id, "tool": pending.tool, "terms": terms}
-            return await execute(tx, TOOL_EFFECTS["put"], {**row, "now": user.now, "valid_s": valid_s}) > 0
-
-        return await add_with_new_code(add)
-
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
-        row = {"user_id": user.user_id, "code": code.strip().upper(), "turn_id": user.turn_id, "now": user.now}
-        found = await fetch_row(tx, OfferRow, TOOL_EFFECTS["find"], row)
-        if found is None or found.tool != tool:
-            raise NotFound(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
-        if found.is_same_turn:
-            raise NotFound(f"the user has not answered offer {code} yet; ask them, and wait for their next message")
-        if found.is_taken:
-            raise NotFound(f"offer {code} was carried out before; do not repeat it")
-        if found.is_old:
-            raise NotFound(f"offer {code} is too old; make a new one by calling {tool} without a code")
-        await execute(tx, TOOL_EFFECTS["take"], row)
-        keys = await self._keyring.of(tx, user.user_id)
-        return PendingOffer(tool, json.loads(keys.open(f"offers/{row['code']}", found.terms)))
-
-
-class OfferRow(NamedTuple):
-    """An offer as it is stored, seen from the turn that takes it."""
-
-    tool: str
-    terms: bytes
-    is_same_turn: bool
-    is_taken: bool
-    is_old: bool
-
-
 def tool_label(user: ToolUser, index: int) -> str:
     return f"tools/{user.turn_id}/{index}"
-
-
-async def add_with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
-    """Add a row under a code that this user has not had. Of 700 million codes the first try is free, unless a user has very many."""
-    while True:
-        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
-        if await add(code):
-            return code

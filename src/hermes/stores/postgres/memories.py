@@ -1,20 +1,22 @@
 """Facts, dreams and past messages on PostgreSQL.
 
-Values are sealed. Recall compares rows without opening them: pgvector compares vectors, and keyed digests stand for words. So a reader of
-the database can neither read a word nor test a guess, and a recall opens ten rows instead of thousands."""
+Values are sealed. Recall compares rows without opening their texts: keyed digests stand for words, and vectors are sealed too, unless the
+operator chose plain ones, which pgvector compares. A reader of the database can neither read a word nor test a guess, and a recall opens
+ten texts instead of thousands."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import structlog
 from psycopg.rows import kwargs_row
 
+from hermes.event_log import get_logger
 from hermes.ports.errors import DataDamaged, UserErased
 from hermes.ports.memories import (
     Dream,
@@ -26,6 +28,7 @@ from hermes.ports.memories import (
     FactChange,
     FactOrigin,
     ForgetMark,
+    KnownFacts,
     NewFact,
     PastMessage,
     RecallCandidate,
@@ -38,9 +41,10 @@ from hermes.stores.postgres.inbox import decode_envelope
 from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.vectors import StoredVector, cosines, open_vectors, stored_embedding, vector_columns, vector_text
 from hermes.stores.seal import DataKeys, SealError
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 SQL = load_queries("memories")
 TERM_BYTES = 8
@@ -52,8 +56,8 @@ ROWS_PER_FETCH = 500
 class PostgresMemories:
     """The port Memories."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, keyring: Keyring, *, seals_vectors: bool = True) -> None:
+        self._keyring, self._seals_vectors = keyring, seals_vectors
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
         await execute(tx, SQL["lock"], {"user_id": str(user_id)})
@@ -77,13 +81,27 @@ class PostgresMemories:
         values = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
             values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
-        cursor = await connection_of(tx).cursor(binary=True, row_factory=kwargs_row(read_candidate)).execute(SQL["candidates"], values)
+        cursor = await connection_of(tx).cursor(binary=True, row_factory=kwargs_row(CandidateRow)).execute(SQL["candidates"], values)
         found: list[RecallCandidate] = []
         while rows := await cursor.fetchmany(ROWS_PER_FETCH):
-            found += rows
+            found += read_candidates(rows, keys, user_id, embedding)
             if len(rows) == ROWS_PER_FETCH:
                 await asyncio.sleep(0)  # reading thousands of rows takes a while, and other tasks wait
+        found.sort(key=lambda row: math.inf if row.cosine is None else -row.cosine)  # sealed vectors came in the order of their rows
         return RecallCandidates(unpack_terms(pack_terms(keys, user_id, terms)), found)
+
+    async def near(
+        self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime, limit: int
+    ) -> RecallCandidates:
+        keys = await self._keyring.of(tx, user_id)
+        packed = pack_terms(keys, user_id, terms)
+        values = {"user_id": user_id, "now": now, "limit": limit, "asked": list(index_terms(packed)), "model": None, "vector": None}
+        if embedding is not None:
+            values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
+        rows = await (await connection_of(tx).cursor(binary=True).execute(SQL["near"], values)).fetchall()
+        found = read_candidates([CandidateRow(*row[:4]) for row in rows], keys, user_id, embedding)
+        found.sort(key=lambda row: math.inf if row.cosine is None else -row.cosine)
+        return RecallCandidates(unpack_terms(packed), found, KnownFacts(*rows[0][4:]) if rows else KnownFacts(0, 0))
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         found = {fact.id: fact for fact in await self._facts(tx, "read", user_id, {"ids": list(fact_ids)})}
@@ -99,13 +117,24 @@ class PostgresMemories:
                 await execute(tx, SQL["supersede"], old)
             if change.fact is None:
                 continue
-            row = as_row(change.fact, keys, user_id)
+            row = as_row(change.fact, keys, user_id) | self._vector_columns(change.fact, keys, user_id)
             if not await execute(tx, SQL["add"], {**row, "now": now}):
                 continue
             if change.supersedes:
                 await execute(tx, SQL["succeed"], {**old, "id": change.fact.id})
             added.append(added_fact(change.fact, now))
         return added
+
+    async def share(self, tx: Transaction, user_id: UUID, turn_id: UUID, fact_ids: Sequence[UUID], *, now: datetime) -> Sequence[Fact]:
+        found = [fact for fact in await self.live(tx, user_id, now=now) if fact.id in set(fact_ids)]
+        await execute(tx, SQL["share"], {"user_id": user_id, "turn_id": turn_id, "ids": [fact.id for fact in found]})
+        return found
+
+    async def unshare(self, tx: Transaction, user_id: UUID, turn_id: UUID, fact_ids: Sequence[UUID]) -> None:
+        await execute(tx, SQL["unshare"], {"user_id": user_id, "turn_id": turn_id, "ids": list(fact_ids)})
+
+    async def shared(self, tx: Transaction, user_id: UUID, conversation_id: UUID, *, now: datetime) -> Sequence[Fact]:
+        return await self._facts(tx, "shared", user_id, {"conversation_id": conversation_id, "now": now})
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
         return await execute(tx, SQL["delete"], {"user_id": user_id, "id": fact_id}) > 0
@@ -150,7 +179,26 @@ class PostgresMemories:
         return UnembeddedFact(row.user_id, row.id, text)
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
-        await execute(tx, SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
+        keys = await self._keyring.of(tx, user_id) if self._seals_vectors else None
+        await execute(tx, SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding, keys, user_id, fact_id)})
+
+    async def convert_vectors(self, tx: Transaction, *, after: UUID | None = None, limit: int = 100) -> UUID | None:
+        query = "plain_vectors" if self._seals_vectors else "sealed_vectors"
+        rows = await fetch_rows(tx, StoredVector, SQL[query], {"after": after or FIRST_ID, "limit": limit})
+        for row in rows:
+            try:
+                found = stored_embedding(row, await self._keyring.of(tx, row.user_id))
+            except (UserErased, DataDamaged) as error:
+                log.warning("vector_not_opened", user_id=str(row.user_id), fact_id=str(row.id), error=type(error).__name__)
+                continue
+            if found is not None:
+                await self.embed(tx, row.user_id, row.id, found)
+        return rows[-1].id if rows else None
+
+    def _vector_columns(self, fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
+        """A structural fact is found by its key alone, so it has no vector."""
+        embedding = fact.embedding if fact.key is None else None
+        return vector_columns(embedding, keys if self._seals_vectors else None, user_id, fact.id)
 
     async def _facts(self, tx: Transaction, query: str, user_id: UUID, values: dict[str, Any]) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
@@ -278,18 +326,13 @@ def unpack_terms(terms: bytes | None) -> array[int]:
     return numbers
 
 
-def vector_text(vector: Sequence[float]) -> str:
-    return f"[{','.join(map(repr, vector))}]"
-
-
-def vector_columns(embedding: Embedding | None) -> dict[str, Any]:
-    if embedding is None:
-        return {"vector": None, "model": None, "dimension": None}
-    return {"vector": vector_text(embedding.vector), "model": embedding.model, "dimension": len(embedding.vector)}
+def index_terms(terms: bytes) -> Iterator[int]:
+    """The numbers that the index over words has for these words."""
+    return (int.from_bytes(terms[place : place + TERM_BYTES], signed=True) for place in range(0, len(terms), TERM_BYTES))
 
 
 def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
-    """The columns of a fact. A structural fact is found by its key alone, so it has no digest, terms or vector."""
+    """The columns of a fact, without those of its vector. A structural fact is found by its key alone, so it has no digest and terms."""
     is_free = fact.key is None
     return {
         "id": fact.id,
@@ -302,7 +345,6 @@ def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
         "expires_at": fact.expires_at,
         "digest": keys.digest(f"{seal_label(user_id)}/facts", (fact.canonical or fact.text).encode()) if is_free else None,
         "terms": pack_terms(keys, user_id, fact.terms) if is_free else None,
-        **vector_columns(fact.embedding if is_free else None),
     }
 
 
@@ -319,8 +361,23 @@ def added_fact(fact: NewFact, now: datetime) -> Fact:
     )
 
 
-def read_candidate(*, id: UUID, distance: float | None, terms: bytes | None) -> RecallCandidate:  # noqa: A002  # the column's name
-    return RecallCandidate(id, None if distance is None else 1 - distance, unpack_terms(terms))
+class CandidateRow(NamedTuple):
+    """A free fact as it is stored, without its text."""
+
+    id: UUID
+    distance: float | None
+    sealed_vector: bytes | None
+    terms: bytes | None
+
+
+def read_candidates(rows: Sequence[CandidateRow], keys: DataKeys, user_id: UUID, asked: Embedding | None) -> list[RecallCandidate]:
+    """The facts of rows, each with the cosine of its vector to the question's. Raises DataDamaged."""
+    found = {row.id: 1 - row.distance for row in rows if row.distance is not None}
+    sealed = [(row.id, row.sealed_vector) for row in rows if row.sealed_vector is not None and row.id not in found]
+    if asked is not None and sealed:
+        opened = cosines(asked.vector, open_vectors(keys, user_id, sealed))
+        found |= {row_id: cosine for (row_id, _), cosine in zip(sealed, opened, strict=True)}
+    return [RecallCandidate(row.id, found.get(row.id), unpack_terms(row.terms)) for row in rows]
 
 
 def read_mark(*, key: str | None, terms: bytes | None, is_same_turn: bool) -> ForgetMark:

@@ -14,13 +14,13 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 import psycopg
-import structlog
 from procrastinate.schema import SchemaManager
 
+from hermes.event_log import get_logger
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.database import Connection, translate_errors
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 LOCK_ID = 0x6865726D6573  # "hermes"
 MIN_SERVER_VERSION = 150_000

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import structlog
+from psycopg.types.json import Jsonb
 
+from hermes.event_log import get_logger
 from hermes.ports.channels import ReceiptRank, SendOutcome
 from hermes.ports.errors import UserErased
-from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.outbox import (
     DeadLetters,
     DeliveryResult,
@@ -24,6 +24,7 @@ from hermes.ports.outbox import (
     OutboxMessage,
     OutboxState,
     ProactiveMessage,
+    offers_in,
     readable_text,
 )
 from hermes.ports.runtime import Transaction
@@ -41,10 +42,15 @@ from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import SealBroken
 from hermes.turn import Platform
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from hermes.ports.inbox import Claim, InboxMessage
+
+log = get_logger(__name__)
 
 SQL = load_queries("outbox")
 WEEK_S = 7 * 86_400.0
+WITHDRAWN = "withdrawn"
+"""The name under which the parts of an answer are kept that were sent before the turn got another one: `withdrawn/1`."""
 
 
 class PostgresOutbox:
@@ -62,6 +68,18 @@ class PostgresOutbox:
         row |= {"seq": claim.seq, "thread": claim.envelope.thread, "state": state, "news": ""}
         row["reply_to"] = claim.envelope.message_id or None if claim.envelope.is_shared else None
         await self._put(tx, "put", row, parts)
+
+    async def withdraw(self, tx: Transaction, turn_id: UUID) -> int:
+        await execute(tx, SQL["keep_doubts"], {"turn_id": turn_id})
+        kept = await fetch_rows(tx, KnownPart, SQL["parts_with_receipts"], {"turn_id": turn_id})
+        for part in kept:
+            # Receipts of what the platform knows go on coming. Without its row they would be taken for those of another message.
+            keys = await self._keyring.of(tx, part.user_id)
+            name = f"{WITHDRAWN}/{part.earlier + 1}"
+            columns = seal_body(keys, turn_id, part.part, name, part.open(keys))
+            await execute(tx, SQL["keep_part"], {**columns, "id": part.id, "news": name})
+        removed: list[int] = await fetch_values(tx, SQL["withdraw"], {"turn_id": turn_id})
+        return len(kept) + sum(removed)
 
     async def put_proactive(
         self, tx: Transaction, asked: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
@@ -101,8 +119,28 @@ class PostgresOutbox:
         return found
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
-        where = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
-        while (row := await fetch_row(tx, TakenRow, SQL["take"], where)) is not None:
+        return await self._open_taken(tx, conversation_id, await self._take(tx, conversation_id))
+
+    async def settle_sent(
+        self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, facts: Mapping[str, Any]
+    ) -> OutboxMessage | None:
+        row = {
+            "id": message.id,
+            "tries": message.tries,
+            "account": message.account,
+            "platform": message.platform,
+            "facts": Jsonb(dict(facts)),
+        }
+        row |= {"message_id": result.message_id, "outcome": result.outcome, "reason": result.reason, "failed": ReceiptRank.FAILED}
+        row |= {"conversation_id": message.conversation_id, "cut_off_s": self._cut_off_s}
+        return await self._open_taken(tx, message.conversation_id, await fetch_row(tx, TakenRow, SQL["settle_sent"], row))
+
+    async def _take(self, tx: Transaction, conversation_id: UUID) -> TakenRow | None:
+        return await fetch_row(tx, TakenRow, SQL["take"], {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s})
+
+    async def _open_taken(self, tx: Transaction, conversation_id: UUID, row: TakenRow | None) -> OutboxMessage | None:
+        """Open a message that was taken; one that cannot be opened is given up, and the next one is taken."""
+        while row is not None:
             try:
                 return await self._read_message(tx, row)
             except (UserErased, SealBroken) as error:
@@ -110,6 +148,7 @@ class PostgresOutbox:
                 reason = "its user was deleted" if isinstance(error, UserErased) else "what is stored of it is damaged"
                 log.warning("outbox_message_not_opened", turn_id=str(row.turn_id), reason=reason)
                 await execute(tx, SQL["give_up"], {"id": row.id, "reason": reason})
+                row = await self._take(tx, conversation_id)
         return None
 
     async def _read_message(self, tx: Transaction, row: TakenRow) -> OutboxMessage:
@@ -169,7 +208,8 @@ class PostgresOutbox:
         if not parts:
             return None
         keys = await self._keyring.of(tx, parts[0].user_id)
-        return OutboxAnswer(turn_id, readable_text([part.open(keys) for part in parts]), parts[0].meta or {})
+        bodies = [part.open(keys) for part in parts]
+        return OutboxAnswer(turn_id, readable_text(bodies), parts[0].meta or {}, offers_in(bodies))
 
     async def waiting(self, tx: Transaction) -> int:
         return int(await fetch_value(tx, SQL["waiting"]))
@@ -184,6 +224,14 @@ class ProactiveRow(SealedBody):
     """One part of a proactive message."""
 
     put_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class KnownPart(SealedBody):
+    """A part of an answer that the platform has, under an id of its own."""
+
+    earlier: int
+    """How many answers of the turn were withdrawn before."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
-from hermes.ports.models import ModelCall
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import ChatFingerprint, ChatMatch, GraphEntry, Session, SessionQuery, UserNodes
+from hermes.ports.session import Session
+from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, GraphEntry, SessionQuery, UserNodes
 from hermes.stores.postgres.database import Database, execute, fetch_row, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import SQL as GRAPHS
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import CALLS, call_columns
 from hermes.stores.postgres.queries import load_queries
-from hermes.stores.postgres.spending import CALLS, call_columns
+from hermes.stores.postgres.statement_batch import StatementBatch
 from hermes.stores.seal import DataKeys
+
+if TYPE_CHECKING:
+    from hermes.ports.models import ModelCall
 
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
@@ -31,13 +36,14 @@ ADD_REST = (
     GRAPHS["append_rest"].removesuffix(b"select live from moved")
     + CHATS["add_fingerprint"]
     + b", called as ("
-    + CALLS["add"]
+    + CALLS["add"].replace(b"on conflict", b"where exists (select from moved) on conflict")
     + b") select live from moved"
 )
 ADD = GRAPHS["append"] + ADD_REST
 ADD_FIRST = CHATS["add_first"] + ADD_REST
 """A sample with all that belongs to it, in one statement: its messages, the sample itself, its fingerprint and its call."""
 DIGEST_BYTES = 16
+MAX_TRACED_CHATS = 4
 
 
 class PostgresSessions:
@@ -166,7 +172,7 @@ class PostgresClientChats:
     """The port ClientChats. Digests are stored as HMACs under the user's key, so a reader of the database cannot test guesses."""
 
     def __init__(self, database: Database, keyring: Keyring) -> None:
-        self._database, self._keyring = database, keyring
+        self._database, self._keyring, self._batch = database, keyring, StatementBatch(database)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND_AND_LOCK, user_id, marks)
@@ -175,22 +181,40 @@ class PostgresClientChats:
         async with self._database.once() as tx:
             return await self._find(tx, CHATS["look"], user_id, marks)
 
-    async def add(
-        self, user_id: UUID, found: ChatMatch | None, entries: Sequence[GraphEntry], mark: ChatFingerprint | None, call: ModelCall
-    ) -> UUID | None:
+    async def trace(self, user_id: UUID, traces: ChatTraces) -> Sequence[UUID]:
         async with self._database.once() as tx:
-            keys = await self._keyring.of(tx, user_id)
-            place = new_client_chat(keys) if found is None else found
-            row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
-            if row is None:
-                return None
-            fingerprint = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
-            owner = {"user_id": user_id, "account_id": call.account_id}
-            values = {**call_columns(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
-            if isinstance(place, NewClientChat):
-                values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
-            query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
-            is_written = await execute(tx, query, values) > 0
+            digester = make_digester(await self._keyring.of(tx, user_id))
+            contexts, spans = quote_numbers(traces.contexts, digester), {*quote_numbers(traces.spans, digester)}
+            values = {"user_id": user_id, "quotes": [*contexts, *spans]}
+            return rank_traced(await fetch_rows(tx, TracedSample, CHATS["trace"], values), contexts, spans)
+
+    async def add(
+        self,
+        user_id: UUID,
+        found: ChatMatch | None,
+        entries: Sequence[GraphEntry],
+        mark: ChatFingerprint | None,
+        call: ModelCall,
+        *,
+        unless: ChatTraces = NO_TRACES,
+    ) -> UUID | None:
+        keys = self._keyring.known(user_id)
+        if keys is None:
+            async with self._database.once() as tx:
+                keys = await self._keyring.of(tx, user_id)
+        place = new_client_chat(keys) if found is None else found
+        row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
+        if row is None:
+            return None
+        digester = make_digester(keys)
+        fingerprint = fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT
+        owner = {"user_id": user_id, "account_id": call.account_id}
+        values = {**call_columns(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
+        if isinstance(place, NewClientChat):
+            traces = [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
+            values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed, "traces": traces}
+        query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
+        is_written = await self._batch.execute(query, values) > 0
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
@@ -224,9 +248,21 @@ class PostgresClientChats:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
         return await self._match_at_head(tx, user_id, chat, marks)
 
-    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
+    async def find_by_hint(
+        self, tx: Transaction, account: str, user_id: UUID, hint: bytes, marks: Sequence[ChatFingerprint]
+    ) -> ChatMatch | None:
+        values = {"account": account, "channel_id": await self._hinted_channel(tx, user_id, hint)}
+        await execute(tx, CHATS["lock_name"], values)
+        chat = await fetch_row(tx, ChatMatch, CHATS["find_by_name"], values)
+        return None if chat is None else await self._match_at_head(tx, user_id, chat, marks)
+
+    async def begin(self, tx: Transaction, account: str, user_id: UUID, hint: bytes = b"") -> ChatMatch:
         session_id = uuid4()
-        return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
+        channel_id = await self._hinted_channel(tx, user_id, hint) if hint else f"{user_id}/{session_id}"
+        return await self._begin(tx, account, user_id, session_id, channel_id)
+
+    async def _hinted_channel(self, tx: Transaction, user_id: UUID, hint: bytes) -> str:
+        return f"{user_id}/hinted/{make_digester(await self._keyring.of(tx, user_id))(hint).hex()}"
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
         fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
@@ -265,6 +301,13 @@ class RecognisedChat(NamedTuple):
     is_list: bool
 
 
+class TracedSample(NamedTuple):
+    """A sample with some of the traces that were looked for."""
+
+    session_id: UUID
+    quotes: Sequence[int]
+
+
 class ShownList(NamedTuple):
     """The digests of a chat's current list, without and with its reasoning."""
 
@@ -285,12 +328,35 @@ def new_client_chat(keys: DataKeys, session_id: UUID | None = None) -> NewClient
     return NewClientChat(session_id, SessionCipher(keys, session_id).seal(BodyKind.SEED, seed.encode()), root_id(seed).hex())
 
 
-NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b""}
+NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b"", "quotes": None}
 
 
 def fingerprint_columns(mark: ChatFingerprint, digester: Callable[[bytes], bytes]) -> dict[str, Any]:
     """The columns of a fingerprint."""
-    return {"length": mark.length, "shown": digester(mark.shown), "whole": digester(mark.whole), "echo": digester(mark.echo)}
+    quotes = [*quote_numbers(mark.traces.contexts, digester), *quote_numbers(mark.traces.spans, digester)]
+    digests = {"shown": digester(mark.shown), "whole": digester(mark.whole), "echo": digester(mark.echo)}
+    return {"length": mark.length, **digests, "quotes": quotes or None}
+
+
+def quote_numbers(traces: Sequence[bytes], digester: Callable[[bytes], bytes]) -> list[int]:
+    """Eight bytes of the digest of each trace, as PostgreSQL indexes them."""
+    return [int.from_bytes(digester(trace)[:8], "big", signed=True) for trace in traces]
+
+
+def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Collection[int]) -> list[UUID]:
+    """The chats of samples with traces, the newest sample first: those with the longest list, then those with the most spans."""
+    lists: dict[UUID, int] = {}
+    holders: dict[int, set[UUID]] = {}
+    for row in rows:
+        for place, context in enumerate(contexts):
+            if context in row.quotes:
+                lists[row.session_id] = min(place, lists.get(row.session_id, place))
+        for span in row.quotes:
+            if span in spans:
+                holders.setdefault(span, set()).add(row.session_id)
+    counts = Counter(next(iter(chats)) for chats in holders.values() if len(chats) == 1)
+    by_list = sorted(lists, key=lambda chat: lists[chat])
+    return list(dict.fromkeys([*by_list, *(chat for chat, _ in counts.most_common())]))[:MAX_TRACED_CHATS]
 
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:

@@ -18,7 +18,7 @@ from hermes.router.signup import check_language
 from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
-from hermes.turn import Platform
+from hermes.turn import PROGRAM_PLATFORMS, Platform
 
 SQL = load_queries("users")
 SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
@@ -27,9 +27,11 @@ FORGET_QUERIES = (
     # the end of a turn.
     "forget_channels",
     "forget_conversations",
-    "forget_event_keys",
+    "forget_turns",
+    "forget_graphs",
     "forget_addresses",
     "forget_asked",
+    "forget_replays",
     "forget_memory",
     "forget_errands",
     "forget_chats",
@@ -43,6 +45,7 @@ LEAVE_QUERIES = (
     "leave_facts",
     "leave_errands",
     "forget_asked",
+    "forget_replays",
     "leave_turns",
     "leave_graphs",
     "leave_conversations",
@@ -116,6 +119,13 @@ class PostgresUsers:
     async def list(self, tx: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
         query = SQL["list" if state is None else "list_in_state"]
         return await fetch_rows(tx, read_user, query, {"state": state, "limit": limit})
+
+    async def is_person(self, tx: Transaction, channel: UserChannel) -> bool:
+        return bool(await fetch_value(tx, SQL["is_person"], {**channel_columns(channel), "programs": [*PROGRAM_PLATFORMS]}))
+
+    async def end_users(self, tx: Transaction, account: str, name: str) -> Sequence[User]:
+        found = await fetch_rows(tx, read_user, SQL["end_users"], {"account": account, "name": name})
+        return list({user.id: user for user in found}.values())
 
     async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hermes.ports.alerts import AgentHourSpend, WatchFigures
+from hermes.ports.alerts import AgentHourSpend, WatchFigures, WellPlace
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import fetch_row, fetch_rows
 from hermes.stores.postgres.queries import load_queries
@@ -36,5 +36,6 @@ class PostgresWatch:
             failed=int(figures["failed"]),
             kill_switch=await fetch_row(tx, dict, SQL["kill_switch"]) or {},
             failing_chores={chore.name: chore.failed for chore in chores},
+            well_places=await fetch_rows(tx, WellPlace, SQL["well_places"]),
             spends=await fetch_rows(tx, AgentHourSpend, SQL["spends"]),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,8 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 log = structlog.get_logger()
 
 PUBSUB_CHANNEL = "hermes:replies"
+MAX_RECENT = 2_000
+"""Announcements without a listener that a process remembers. A turn may end before its request begins to listen."""
 
 
 class RedisAnswerSignals:
@@ -34,7 +37,13 @@ class RedisAnswerSignals:
         self._client = client
         self._announce_timeout_s, self._idle_s, self._max_pause_s = announce_timeout_s, idle_s, max_pause_s
         self._signals: dict[UUID, set[AnswerSignal]] = {}
+        self._recent: OrderedDict[UUID, None] = OrderedDict()
         self._reader: asyncio.Task[None] | None = None
+        self._is_heard = False
+
+    @property
+    def is_heard(self) -> bool:
+        return self._is_heard
 
     async def announce(self, turn_id: UUID) -> None:
         try:
@@ -49,6 +58,8 @@ class RedisAnswerSignals:
             self._reader = asyncio.create_task(self._read(), name="replies")
         signal = AnswerSignal()
         self._signals.setdefault(turn_id, set()).add(signal)
+        if turn_id in self._recent:
+            signal.fire()
         try:
             yield signal
         finally:
@@ -75,13 +86,14 @@ class RedisAnswerSignals:
                         if message["type"] == "subscribe":
                             if failures:
                                 log.info("replies_heard_again", failures=failures)
-                            failures = 0
+                            failures, self._is_heard = 0, True
                             # Announcements during the outage are lost, so every waiting task must look for its answer.
                             for turn_id in self._signals:
                                 self._fire(turn_id)
                         elif message["type"] == "message":
                             self._fire(parse_turn_id(message["data"]))
             except REDIS_ERRORS as error:
+                self._is_heard = False
                 failures += 1
                 if failures == 1:
                     log.warning("replies_not_heard", error=type(error).__name__)
@@ -106,8 +118,15 @@ class RedisAnswerSignals:
                 is_asked = True
 
     def _fire(self, turn_id: UUID | None) -> None:
-        for signal in self._signals.get(turn_id, ()) if turn_id else ():
+        if turn_id is None:
+            return
+        listeners = self._signals.get(turn_id)
+        for signal in listeners or ():
             signal.fire()
+        if not listeners:
+            self._recent[turn_id] = None
+            while len(self._recent) > MAX_RECENT:
+                self._recent.popitem(last=False)
 
 
 def parse_turn_id(data: bytes | str) -> UUID | None:

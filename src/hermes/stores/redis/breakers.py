@@ -7,30 +7,24 @@ delete after it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from redis.asyncio import Redis
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
+from hermes.ports.live import ChannelLine
 from hermes.ports.outbox import Admission, BreakerChange, ChannelName
 from hermes.ports.runtime import Clock
 from hermes.stores.redis import REDIS_ERRORS
+from hermes.stores.redis.value_swap import TooContended, ValueSwap
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
-
-MAX_TRIES = 50
-"""How often another process may change the value first. After so many changes, one failure more or less makes no difference."""
-
-SWAP_SCRIPT = """
-if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
-return 1"""
 
 
 class RedisBreakers:
@@ -38,7 +32,7 @@ class RedisBreakers:
 
     def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = DEFAULT_LIMITS) -> None:
         self._redis, self._clock, self._limits = redis, clock, limits
-        self._swap = redis.register_script(SWAP_SCRIPT)
+        self._values = ValueSwap(redis, decode_breaker, encode_breaker, limits.keep_s)
         self._is_down = False
 
     async def admit(self, channel_name: ChannelName) -> Admission:
@@ -66,21 +60,18 @@ class RedisBreakers:
         return await self._change(channel_name, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
 
     async def _change(self, channel_name: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
-        """Change the state of a channel account atomically. None if Redis cannot be reached, or after MAX_TRIES."""
-        key, keep_ms = breaker_key(channel_name), round(self._limits.keep_s * 1_000)
+        """Change the state of a channel account atomically. None if Redis cannot be reached, or if other processes change it all the time:
+        then one failure more or less makes no difference."""
         try:
-            for _ in range(MAX_TRIES):
-                stored: Any = await self._redis.get(key) or b""
-                before = decode_breaker(stored)
-                after, result = change(before, self._clock.now().timestamp())
-                if after == before or await self._swap(keys=[key], args=[stored, encode_breaker(after), keep_ms]):
-                    self._note_outage(None)
-                    return result
+            result = await self._values.change(breaker_key(channel_name), lambda breaker: change(breaker, self._clock.now().timestamp()))
         except REDIS_ERRORS as error:
             self._note_outage(error)
             return None
-        log.warning("breaker_contended", platform=str(channel_name.platform), account=channel_name.account)
-        return None
+        except TooContended:
+            log.warning("breaker_contended", platform=str(channel_name.platform), account=channel_name.account)
+            return None
+        self._note_outage(None)
+        return result
 
     def _note_outage(self, error: Exception | None) -> None:
         """Log once that no breaker works, and once that they work again."""
@@ -89,6 +80,31 @@ class RedisBreakers:
         elif error is None and self._is_down:
             log.info("breakers_seen_again")
         self._is_down = error is not None
+
+
+class RedisBreakerReader:
+    """The port BreakerReader."""
+
+    def __init__(self, redis: Redis, clock: Clock) -> None:
+        self._redis, self._clock = redis, clock
+
+    async def states(self, channel_names: Sequence[ChannelName]) -> Sequence[ChannelLine] | None:
+        if not channel_names:
+            return []
+        try:
+            stored = await self._redis.mget([breaker_key(name) for name in channel_names])
+        except REDIS_ERRORS:
+            return None
+        now = self._clock.now().timestamp()
+        return [read_line(name, decode_breaker(value), now) for name, value in zip(channel_names, stored, strict=True)]
+
+
+def read_line(name: ChannelName, breaker: Breaker, now: float) -> ChannelLine:
+    failures = len(breaker.failed_at)
+    if breaker.open_until is None:
+        return ChannelLine(name, "closed", failures, None)
+    wait_s = breaker.open_until - now
+    return ChannelLine(name, "open", failures, wait_s) if wait_s > 0 else ChannelLine(name, "half_open", failures, None)
 
 
 def breaker_key(channel_name: ChannelName) -> str:

@@ -1,4 +1,6 @@
-"""A user's budgets in Redis: tokens a day and a month, reserved before a call and settled after it. `calls` in SQL can rebuild them."""
+"""A user's budgets in Redis: tokens a day and a month, reserved before a call and settled after it. `calls` in SQL can rebuild them.
+
+What the call's API key may spend is reserved and settled in the same scripts: `key_counters` knows the counters of keys."""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
 
 from hermes.ports.credits import BudgetHold, BudgetSpent, BudgetUsage, BudgetWindow
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.key_limits import KeyClaim
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
 from hermes.stores.redis import REDIS_ERRORS
@@ -28,6 +31,8 @@ from hermes.stores.redis.counters import (
     check_amount,
     counter_ttl_s,
     is_first_alert,
+    key_keys,
+    key_lease_member,
     lease_member,
     midnight,
     next_day,
@@ -37,17 +42,20 @@ from hermes.stores.redis.counters import (
     translate_redis_errors,
     user_keys,
 )
+from hermes.stores.redis.key_counters import KeyCounters, key_error, limits_json
 from hermes.tasks import end_tasks, stop_if_cancelled
+from hermes.time_ids import new_time_id
 
 log = structlog.get_logger()
 
 
 class BudgetCharge(NamedTuple):
-    """The tokens and the cost that settle a hold."""
+    """The tokens and the cost that settle a hold, and when the call was recorded."""
 
     hold: BudgetHold
     tokens: int
     micro_usd: int
+    recorded_at: datetime
 
 
 class RedisBudgets:
@@ -62,34 +70,43 @@ class RedisBudgets:
         alerts: Alerts,
         clock: Clock,
         batch: ScriptBatch | None = None,
+        keys: KeyCounters | None = None,
         wait_s: float = 1.0,
         owed_max: int = 10_000,
         max_pause_s: float = 5.0,
     ) -> None:
         """`wait_s` is how long `reserve` tries while Redis does not answer, and how long a call waits for counters that another process
-        rebuilds; `owed_max` is how many charges this process keeps at most while Redis is away."""
-        self._counters, self._wait_s = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s), wait_s
+        rebuilds; `keys` are this process's counters of API keys; `owed_max` is how many charges this process keeps at most while Redis is
+        away."""
+        batch = batch or ScriptBatch(redis)
+        self._counters, self._wait_s = BudgetCounters(batch, redis, wait_s), wait_s
+        self.keys = keys or KeyCounters(redis, transactions, calls, clock=clock, batch=batch, wait_s=wait_s)
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
         self._owed_max, self._max_pause_s = owed_max, max_pause_s
         self._open: dict[UUID, BudgetHold] = {}
         self._owed: dict[UUID, BudgetCharge] = {}
         self._replayer: asyncio.Task[None] | None = None
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
+    async def reserve(
+        self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float, key: KeyClaim | None = None
+    ) -> BudgetHold:
         now = self._clock.now().astimezone(UTC)
         hold = BudgetHold(
-            id=uuid4(),
+            id=new_time_id(),
             user_id=user_id,
             day=now.date(),
             tokens=check_amount(tokens, least=1),
             day_limit=check_amount(day_limit),
             month_limit=check_amount(month_limit),
+            reserved_at=now,
             expires_at=now + timedelta(seconds=lease_s),
+            key=key,
         )
         limits = (tokens, day_limit, month_limit)
-        args = (to_ms(now), hold.day.day, lease_member(hold), *limits, to_ms(hold.expires_at), counter_ttl_s(next_month(hold.day), now))
+        times = (to_ms(hold.expires_at), counter_ttl_s(next_month(hold.day), now))
+        args = (to_ms(now), hold.day.day, lease_member(hold), *limits, *times, *reserve_args(hold))
         try:
-            outcome, tries = await self._try_to_reserve(hold, args)
+            outcome, wait_ms, tries = await self._try_to_reserve(hold, args)
         except (StoreUnavailable, asyncio.CancelledError):
             self._give_up(hold)
             raise
@@ -99,12 +116,14 @@ class RedisBudgets:
             raise BudgetSpent(BudgetWindow.MONTH, midnight(next_month(hold.day)))
         if outcome == b"day":
             raise BudgetSpent(BudgetWindow.DAY, midnight(next_day(hold.day)))
+        if outcome != b"reserved" and key is not None:
+            raise key_error(outcome, wait_ms, hold.day)
         self._remember(hold, now)
         return hold
 
     async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
-        charge = BudgetCharge(hold, check_amount(tokens), check_amount(micro_usd))
-        self._open.pop(hold.id, None)
+        charge = BudgetCharge(hold, check_amount(tokens), check_amount(micro_usd), self._clock.now())
+        self._forget(hold)
         try:
             await self._charge(charge)
         except StoreUnavailable as error:
@@ -115,16 +134,20 @@ class RedisBudgets:
             raise
 
     async def release(self, hold: BudgetHold) -> None:
-        self._open.pop(hold.id, None)
+        self._forget(hold)
+        members = [lease_member(hold), *([] if hold.key is None else [key_lease_member(hold, hold.key)])]
         try:
-            await self._counters.run("release", user_keys(hold.user_id, hold.day), [lease_member(hold)])
+            await self._counters.run("release", keys_of(hold), members)
         except REDIS_ERRORS as error:
             log.warning("hold_not_released", hold_id=str(hold.id), expires_at=hold.expires_at.isoformat(), error=type(error).__name__)
 
     async def used(self, user_id: UUID) -> BudgetUsage:
         now = self._clock.now().astimezone(UTC)
         with translate_redis_errors():
-            _, *numbers = await self._run_script("used", user_id, now.date(), (to_ms(now), now.day))
+            keys = [*user_keys(user_id, now.date()), settled_key(user_id, now.date())]
+            _, *numbers = await self._counters.run_or_rebuild(
+                "used", keys, (to_ms(now), now.day), of=keys[1], rebuild=partial(self._rebuild, user_id, now.date())
+            )
         day_tokens, day_held, day_micro_usd, month_tokens, month_held = map(int, numbers)
         return BudgetUsage(
             day_tokens=day_tokens, day_held=day_held, day_micro_usd=day_micro_usd, month_tokens=month_tokens, month_held=month_held
@@ -141,46 +164,55 @@ class RedisBudgets:
             replayer, self._replayer = self._replayer, None
             await end_tasks(replayer)
 
-    async def _try_to_reserve(self, hold: BudgetHold, args: Sequence[Any]) -> tuple[bytes, int]:
-        """Try to reserve until Redis answers or `wait_s` have passed; return its answer and the number of tries. Raises StoreUnavailable.
+    async def _try_to_reserve(self, hold: BudgetHold, args: Sequence[Any]) -> tuple[bytes, int, int]:
+        """Try to reserve until Redis answers or `wait_s` have passed; return its answer, the ms to wait where it names them, and the number
+        of tries. Raises StoreUnavailable.
 
         Tries at least twice: on a busy machine the time may pass while this process does not run. All tries together reserve once."""
         give_up_at = time.monotonic() + self._wait_s
         with translate_redis_errors():
             for tries in itertools.count(1):
                 try:
-                    [outcome] = await self._run_script("reserve", hold.user_id, hold.day, args)
+                    outcome, *wait_ms = await self._run_script("reserve", hold, args)
                 except REDIS_ERRORS:
                     if tries > 1 and time.monotonic() >= give_up_at:
                         raise
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311  # no secret
                 else:
-                    return outcome, tries
+                    return outcome, sum(wait_ms), tries
         raise AssertionError
 
     def _give_up(self, hold: BudgetHold) -> None:
         """Settle a hold with zero as soon as Redis can be reached: a late try would otherwise reserve tokens for its whole lease."""
-        self._owe(BudgetCharge(hold, 0, 0))
+        self._owe(BudgetCharge(hold, 0, 0, self._clock.now()))
 
     def _remember(self, hold: BudgetHold, now: datetime) -> None:
         """Keep a hold until its lease ends, so that it can be reserved again if Redis loses it meanwhile."""
         self._open[hold.id] = hold
+        if hold.key is not None:
+            self.keys.remember(hold)
         for oldest in tuple(itertools.islice(self._open.values(), 2)):  # two out for one in: holds of dead callers do not pile up
             if oldest.expires_at <= now:
-                del self._open[oldest.id]
+                self._forget(oldest)
+
+    def _forget(self, hold: BudgetHold) -> None:
+        self._open.pop(hold.id, None)
+        self.keys.forget(hold)
 
     async def _charge(self, charge: BudgetCharge) -> None:
-        hold, tokens, micro_usd = charge
+        hold, tokens, micro_usd, recorded_at = charge
         now = self._clock.now().astimezone(UTC)
         if hold.day + timedelta(days=KEEP_DAYS) <= now.date():
             log.warning("charge_dropped", hold_id=str(hold.id), tokens=tokens, day=hold.day.isoformat())
             return  # Redis no longer knows whether it was settled before
-        args = (
+        args: tuple[Any, ...] = (
             *(hold.day.day, hold.id.hex, lease_member(hold), tokens, micro_usd, hold.day_limit, hold.month_limit),
             counter_ttl_s(next_day(hold.day), now),
         )
+        if hold.key is not None:
+            args += (key_lease_member(hold, hold.key), to_ms(now), to_ms(recorded_at))
         with translate_redis_errors():
-            _, *passed = await self._run_script("settle", hold.user_id, hold.day, args)
+            _, *passed = await self._run_script("settle", hold, args)
         for label, percent in zip(passed[::2], passed[1::2], strict=True):
             await self._warn(hold, BudgetWindow.MONTH if label == b"month" else BudgetWindow.DAY, percent)
 
@@ -191,10 +223,12 @@ class RedisBudgets:
             facts = {"user_id": str(hold.user_id), "window": str(window), "period": period, "percent": percent, "limit_tokens": limit}
             self._alerts.alert("budget_threshold", **facts)
 
-    async def _run_script(self, script: str, user_id: UUID, day: date, args: Sequence[Any]) -> list[Any]:
-        """Run a script on a user's month. If Redis does not have the month, it is rebuilt first."""
-        keys = [*user_keys(user_id, day), settled_key(user_id, day)]
-        return await self._counters.run_or_rebuild(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
+    async def _run_script(self, script: str, hold: BudgetHold, args: Sequence[Any]) -> list[Any]:
+        """Run a script on the months of a user and of the key. If Redis does not have one of them, it is rebuilt first."""
+        keys = keys_of(hold)
+        more = {} if hold.key is None else self.keys.rebuilds(hold.key.key_id, hold.day)
+        rebuild = partial(self._rebuild, hold.user_id, hold.day)
+        return await self._counters.run_or_rebuild(script, keys, args, of=keys[1], rebuild=rebuild, more=more)
 
     async def _rebuild(self, user_id: UUID, day: date, lock: str, token: str) -> None:
         now = self._clock.now()
@@ -241,3 +275,16 @@ class RedisBudgets:
                 failures = 0
                 self._owed.pop(charge.hold.id, None)
             stop_if_cancelled()
+
+
+def keys_of(hold: BudgetHold) -> list[str]:
+    """The keys of Redis that a hold changes."""
+    of_user = [*user_keys(hold.user_id, hold.day), settled_key(hold.user_id, hold.day)]
+    return of_user if hold.key is None else [*of_user, *key_keys(hold.key.key_id, hold.day)]
+
+
+def reserve_args(hold: BudgetHold) -> tuple[Any, ...]:
+    """What the script needs besides to reserve of an API key."""
+    if hold.key is None:
+        return ()
+    return key_lease_member(hold, hold.key), check_amount(hold.key.micro_usd), limits_json(hold.key.limits)

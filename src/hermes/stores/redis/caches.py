@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,10 @@ from hermes.graph import MessageError
 from hermes.graph.message import METADATA, check_message, compact_json, thaw
 from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.memories import CachedSoul
+from hermes.ports.models import CachedValue
 from hermes.ports.runtime import Transactions
-from hermes.ports.sessions import Graphs, RecentHistory, Session
+from hermes.ports.session import Session
+from hermes.ports.sessions import Graphs, RecentHistory
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.seal import DataKeys, FernetCipher, SealBroken, SealError
@@ -28,6 +31,8 @@ log = structlog.get_logger()
 
 CACHE_ERRORS = (*REDIS_ERRORS, UserErased, StoreUnavailable, SealError)
 NO_MARK = b"-"
+NO_TOKEN = b""
+"""In place of the last token of a history that has none."""
 
 PlainMessage = dict[str, Any]
 """A message without metadata, in plain values."""
@@ -51,7 +56,7 @@ class RedisHistories:
 
     async def read(self, conversation_key: str, session: Session) -> RecentHistory:
         if session.length == 0:
-            return RecentHistory((), session.head)
+            return RecentHistory((), session.head, mark=NO_TOKEN)
         tokens = (await find_keys(self._keyring, self._transactions, session.user_id)).history(conversation_key)
         cached = decode_history(await self._stored(session.id), tokens, session, self._keep)
         if cached is not None:
@@ -60,8 +65,9 @@ class RedisHistories:
             graph = await self._graphs.load(tx, session.id)
         start = first_kept_index(len(graph), self._keep)
         history = RecentHistory(tuple(plain_message(message) for message in graph[start:]), graph.head, start)
-        await self._replace(session.id, encode_history(history.messages, start, history.head, tokens, session.id))
-        return history
+        copy = encode_history(history.messages, start, history.head, tokens, session.id)
+        await self._replace(session.id, copy)
+        return replace(history, mark=copy[-1] if copy else NO_TOKEN)
 
     async def append(
         self, conversation_key: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
@@ -112,17 +118,21 @@ class RedisHistories:
         """Extend the copy if it has the head `before.head`, else drop it. Atomic: if another process changed the copy meanwhile, it is
         dropped."""
         key = history_key(session_id)
-        async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.lindex(key, -1)
-            pipe.llen(key)
-            last, count = await pipe.execute()
-        length = 0 if last is None and not before.messages else length_at(last, before.head, tokens, session_id)
-        if length is None:
-            await self._redis.delete(key)
-            return
+        if before.mark is not None:
+            last, count, length = before.mark, len(before.messages), before.offset + len(before.messages)
+        else:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.lindex(key, -1)
+                pipe.llen(key)
+                stored, count = await pipe.execute()
+            known = 0 if stored is None and not before.messages else length_at(stored, before.head, tokens, session_id)
+            if known is None:
+                await self._redis.delete(key)
+                return
+            last, length = stored or NO_TOKEN, known
         start = first_kept_index(length + len(messages), self._keep)
         added = encode_history(messages, length, head, tokens, session_id)
-        await self._extension(keys=[key], args=[last or b"", max(0, start - (length - count)), self._ttl_s, *added])
+        await self._extension(keys=[key], args=[last, max(0, start - (length - count)), self._ttl_s, *added])
 
 
 EXTEND_SCRIPT = """
@@ -168,7 +178,7 @@ def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Sessi
     expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
     if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
         return None
-    return RecentHistory(tuple(piece["message"] for piece in pieces), session.head, length - len(stored))
+    return RecentHistory(tuple(piece["message"] for piece in pieces), session.head, length - len(stored), mark=stored[-1])
 
 
 def length_at(last: bytes | None, head: str, tokens: FernetCipher, session_id: UUID) -> int | None:
@@ -272,28 +282,52 @@ class RedisAnswerCache:
 
     def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
         self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
+        self._get_or_claim = redis.register_script(GET_OR_CLAIM_SCRIPT)
 
-    async def get(self, user_id: UUID, key: str) -> bytes | None:
+    async def get_or_claim(self, user_id: UUID, key: str, *, lease_s: float) -> CachedValue:
         try:
-            token: Any = await self._redis.get(cache_key(user_id, key))
-            return None if token is None else (await self._tokens(user_id, key)).decode(token)
+            keys = [cache_key(user_id, key), claim_key(user_id, key)]
+            token, is_claimed = await self._get_or_claim(keys=keys, args=[round(lease_s * 1_000)])
+            return CachedValue((await self._tokens(user_id, key)).decode(token) if token else None, bool(is_claimed))
         except CACHE_ERRORS as error:
             log.info("cache_not_read", error=type(error).__name__)
-            return None
+            return CachedValue(None, is_claimed=True)
 
     async def put(self, user_id: UUID, key: str, value: bytes) -> None:
         try:
-            await self._redis.set(cache_key(user_id, key), (await self._tokens(user_id, key)).encode(value), ex=self._ttl_s)
+            token = (await self._tokens(user_id, key)).encode(value)
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.set(cache_key(user_id, key), token, ex=self._ttl_s)
+                pipe.delete(claim_key(user_id, key))
+                await pipe.execute()
         except CACHE_ERRORS as error:
             log.info("cache_not_written", error=type(error).__name__)
+
+    async def release(self, user_id: UUID, key: str) -> None:
+        try:
+            await self._redis.delete(claim_key(user_id, key))
+        except REDIS_ERRORS as error:
+            log.info("cache_not_released", error=type(error).__name__)
 
     async def _tokens(self, user_id: UUID, key: str) -> FernetCipher:
         """The key is part of the label: a token moved to another question does not open."""
         return (await find_keys(self._keyring, self._transactions, user_id)).history(f"cache/{key}")
 
 
+GET_OR_CLAIM_SCRIPT = """
+local value = redis.call('GET', KEYS[1])
+if value then return {value, 0} end
+return {'', redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) and 1 or 0}
+"""
+"""Returns the value, or whether this caller makes it."""
+
+
 def cache_key(user_id: UUID, key: str) -> str:
     return f"hermes:cache:{user_id}:{key}"
+
+
+def claim_key(user_id: UUID, key: str) -> str:
+    return f"hermes:cache:{user_id}:{key}:claim"
 
 
 # --- keys

@@ -15,7 +15,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -30,6 +30,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from hermes.ports.credits import BudgetHold
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.key_limits import KeyClaim
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Transactions
 from hermes.stores.redis import REDIS_ERRORS
@@ -47,6 +48,10 @@ MAX_SCRIPTS = 128
 """Scripts in one trip: more would block the server for its other clients."""
 
 
+Rebuild = Callable[[str, str], Awaitable[None]]
+"""Makes counters anew, given the key of the lock and the token that holds it."""
+
+
 class BudgetCounters:
     """Runs the scripts, and rebuilds counters that are gone."""
 
@@ -60,25 +65,37 @@ class BudgetCounters:
         return await self._batch.run(self._scripts[name], keys, args)
 
     async def run_or_rebuild(
-        self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Sequence[Any],
+        *,
+        of: str,
+        rebuild: Rebuild,
+        more: Mapping[bytes, tuple[str, Rebuild]] | None = None,
     ) -> list[Any]:
         """Run a script that returns `rebuild` if its counters (the hash `of`) are gone; then one process rebuilds them and the others wait.
+        `more` has the same for scripts that use further counters, by what the script returns.
 
-        Raises StoreUnavailable if that takes too long."""
-        give_up, lock = time.monotonic() + self._wait_s, f"{of}:rebuild"
-        while (reply := await self.run(name, keys, args))[0] == b"rebuild":
+        Raises StoreUnavailable if it waits too long for others."""
+        give_up, rebuilds = time.monotonic() + self._wait_s, {b"rebuild": (of, rebuild), **(more or {})}
+        while (reply := await self.run(name, keys, args))[0] in rebuilds:
             if time.monotonic() > give_up:
                 raise StoreUnavailable("the counters are being rebuilt; try again")
-            token = uuid4().hex
-            turn = await self.run("lock", [GENERATION_KEY, of, lock], [token, REBUILD_LOCK_MS])
-            if turn == b"yours":
-                try:
+            token, (of, rebuild) = uuid4().hex, rebuilds[reply[0]]
+            lock = f"{of}:rebuild"
+            try:
+                turn = await self.run("lock", [GENERATION_KEY, of, lock], [token, REBUILD_LOCK_MS])
+                if turn == b"yours":
+                    began = time.monotonic()
                     await rebuild(lock, token)
-                except BaseException:
-                    with suppress(*REDIS_ERRORS):
-                        await self.run("unlock", [GENERATION_KEY, lock], [token])  # a waiting process may succeed
-                    raise
-            elif turn == b"busy":
+                    give_up += time.monotonic() - began  # it worked, and did not wait
+            except BaseException:
+                with suppress(*REDIS_ERRORS):
+                    # A waiting process may succeed. If only the lock's reply was lost, this process would wait for its own lock.
+                    await self.run("unlock", [GENERATION_KEY, lock], [token])
+                raise
+            if turn == b"busy":
                 await asyncio.sleep(random.uniform(0.002, 0.01))  # noqa: S311  # no secret
         return list(reply)
 
@@ -112,6 +129,13 @@ def settled_key(user_id: UUID, day: date) -> str:
     return f"hermes:budgets:{user_id}:{day.isoformat()}:settled"
 
 
+def key_keys(key_id: UUID, day: date) -> list[str]:
+    """The counters of an API key, without the generation: month, leases, calls, settled, minute."""
+    key = f"hermes:budgets:keys:{key_id}"
+    month = f"{key}:{day:%Y-%m}"
+    return [month, f"{month}:leases", f"{key}:calls", f"{key}:settled", f"{key}:minute"]
+
+
 def global_keys(day: date) -> list[str]:
     state = f"hermes:budgets:global:{day.isoformat()}"
     return [GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
@@ -124,6 +148,10 @@ def agent_keys(day: date) -> list[str]:
 
 def lease_member(hold: BudgetHold) -> str:
     return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}"
+
+
+def key_lease_member(hold: BudgetHold, key: KeyClaim) -> str:
+    return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}:{key.micro_usd}:{to_ms(hold.reserved_at) // 1000}"
 
 
 def next_day(day: date) -> date:
@@ -168,16 +196,15 @@ def translate_redis_errors() -> Iterator[None]:
 
 
 class ScriptCall(NamedTuple):
-    """A script that waits for its trip, and the future that gets its reply."""
+    """A command that waits for its trip, the script that it runs, and the future that gets its reply."""
 
-    script: AsyncScript
-    keys: Sequence[str]
-    args: Sequence[Any]
+    command: tuple[Any, ...]
+    script: AsyncScript | None
     reply: asyncio.Future[Any]
 
 
 class ScriptBatch:
-    """Sends scripts to one Redis in batches."""
+    """Sends scripts, and other commands, to one Redis in batches."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -188,9 +215,16 @@ class ScriptBatch:
 
     async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script and return its reply. Raises the error of the script or of the connection."""
+        return await self._add(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    async def execute(self, *command: Any) -> Any:
+        """Run a command and return its reply, as `run` does."""
+        return await self._add(command, None)
+
+    async def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> Any:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append(ScriptCall(script, keys, args, reply))
+        self._waiting.append(ScriptCall(command, script, reply))
         if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._start_trip)  # after the other tasks that are ready now have made their calls
@@ -236,9 +270,10 @@ class ScriptBatch:
         pool = self._redis.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
-            texts = {call.script.sha: call.script.script for call in taken if call.script.sha not in self._loaded}
+            scripts = [call.script for call in taken if call.script is not None]
+            texts = {script.sha: script.script for script in scripts if script.sha not in self._loaded}
             commands: list[tuple[Any, ...]] = [("SCRIPT LOAD", text) for text in texts.values()]
-            commands += [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in taken]
+            commands += [call.command for call in taken]
             await connection.send_packed_command(connection.pack_commands(commands))
             replies = [await read_reply(connection) for _ in commands]
             self._loaded |= texts.keys()

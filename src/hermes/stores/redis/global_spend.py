@@ -18,7 +18,7 @@ from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Alerts, Clock, Transactions
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
 from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
@@ -52,7 +52,7 @@ class RedisGlobalSpend:
         alerts: Alerts,
         clock: Clock,
         batch: ScriptBatch | None = None,
-        poll_s: float = 1.0,
+        poll_s: float = 0.25,
         wait_s: float = 0.25,
     ) -> None:
         """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without the counter."""

@@ -127,7 +127,12 @@ returning id, event, subject, level, facts, times, first_at, last_at, ended_at, 
 -- name: list
 select id, event, subject, level, facts, times, first_at, last_at, ended_at, ended_by from alerts
 where (not %(is_open)s or ended_at is null) and (%(since)s::timestamptz is null or last_at >= %(since)s)
+    and (%(before_at)s::timestamptz is null or (last_at, id) < (%(before_at)s, %(before_id)s::bigint))
 order by last_at desc, id desc limit %(limit)s
+
+-- name: told
+select alert_id, destination, stage, tries, messages, sent_at, failed from alert_sends
+where alert_id = any(%(ids)s::bigint[]) order by alert_id, destination, stage desc
 
 -- name: mute
 insert into alert_mutes (event, subject, until, by) values (%(event)s, %(subject)s, now() + make_interval(secs => %(for_s)s), %(by)s)

@@ -39,6 +39,10 @@ update chores set held_until = clock_timestamp() + make_interval(secs => %(pause
     failed = coalesce(%(failed)s, failed)
 where name = %(name)s and epoch = %(epoch)s and done_slot < %(slot)s
 
+-- name: ask
+update chores set done_slot = done_slot - 1, held_until = clock_timestamp()
+where name = %(name)s and (ended_at is not null or held_until <= clock_timestamp())
+
 -- name: all
 select name, epoch, holder, taken_at, held_until, ended_at is null and held_until > clock_timestamp() as is_running, done_at, failed
 from chores order by name

@@ -4,21 +4,35 @@
 -- Takes no lock: a caller that appends to the chat checks its head again.
 with theirs as (
     select session_id, head, length, shown, whole, true as is_list from (
-        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
+        -- Of chats that show the same list, one that still ends there is continued before one that has moved on.
+        select near.* from unnest(%(shown)b::bytea[]) as given (shown),
+            lateral (select * from door_samples where user_id = %(user_id)s and shown = given.shown order by id desc limit 16) as near
+            join sessions on sessions.id = near.session_id
+        order by near.length desc, near.head is not distinct from sessions.head desc, near.id desc limit 1
     ) as lists
     union all
     select session_id, head, length, shown, whole, false from (
-        -- A response that only one chat holds is better evidence than one that several hold; the eight newest rows show which kind it is.
-        select near.*, min(session_id::text) over same_echo <> max(session_id::text) over same_echo as is_shared
-        from unnest(%(echo)b::bytea[]) as given (echo),
-            lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
-        window same_echo as (partition by given.echo)
-        order by is_shared, id desc limit 1
+        -- A response that several chats hold is no evidence for any of them; the eight newest rows show it.
+        select session_id, head, length, shown, whole from (
+            select near.*, min(session_id::text) over same_echo <> max(session_id::text) over same_echo as is_shared
+            from unnest(%(echo)b::bytea[]) as given (echo),
+                lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
+            window same_echo as (partition by given.echo)
+        ) as found
+        where not is_shared order by id desc limit 1
     ) as echoes
 )
 select sessions.id as session_id, sessions.head, theirs.head as known_head, theirs.length, theirs.shown, theirs.whole, is_list
 from theirs join sessions on sessions.id = theirs.session_id
 order by is_list desc limit 1
+
+-- name: trace
+-- One look into the index for each trace. Without statistics the planner takes `quotes && …` for common, and compares all rows of a user.
+select session_id, array_agg(given.quote) as quotes
+from unnest(%(quotes)s::bigint[]) as given (quote),
+    lateral (select id, user_id, session_id from door_samples where quotes @> array[given.quote] offset 0) as near
+where near.user_id = %(user_id)s
+group by id, session_id order by id desc limit 256
 
 -- name: find_by_name
 select sessions.id as session_id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
@@ -48,9 +62,14 @@ insert into sessions (id, account_id, conversation_id, user_id, seed, head, star
 select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_timestamp(), clock_timestamp() from conversation
 
 -- name: add_first
--- A new chat with its first messages.
-with conversation as (
-    insert into conversations (account_id, platform, channel_id, user_id) values (%(account_id)s, 'completions', %(channel_id)s, %(user_id)s)
+-- A new chat with its first messages; nothing if the request has a trace of a chat, as in `trace`.
+with traced as (
+    select from unnest(%(traces)s::bigint[]) as given (quote),
+        lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
+    where near.user_id = %(user_id)s limit 1
+), conversation as (
+    insert into conversations (account_id, platform, channel_id, user_id)
+    select %(account_id)s, 'completions', %(channel_id)s, %(user_id)s where not exists (select from traced)
     returning id
 ), moved as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
@@ -63,15 +82,15 @@ with conversation as (
 -- name: add_fingerprint
 -- The response's fingerprint, if it has one.
 , noted as (
-    insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
-    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b from moved
+    insert into door_samples (user_id, session_id, head, length, shown, whole, echo, quotes)
+    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b, %(quotes)s::bigint[] from moved
     where %(length)s::integer is not null
 )
 
 -- name: note
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
-insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
-values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b)
+insert into door_samples (user_id, session_id, head, length, shown, whole, echo, quotes)
+values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b, %(quotes)s::bigint[])
 
 -- name: drop_empty
 with gone as (

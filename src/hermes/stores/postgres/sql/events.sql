@@ -28,14 +28,14 @@ with turned as (
 ), page as (
     select * from turned union all select * from swapped union all select * from processed order by xid, number limit %(limit)s
 )
-select xid::text::bigint as xid, number, source, type, at, facts, page.turn_id, inbox.account_id as account, process,
+select page.xid::text::bigint as xid, page.number, page.source, page.type, page.at, page.facts, page.turn_id, inbox.account_id as account, process,
     coalesce(changed.name, answering.name, case when inbox.turn_id is not null then %(default_agent)s end) as agent
 from page
 left join inbox on inbox.turn_id = page.turn_id
 left join accounts on accounts.id = inbox.account_id
 left join agents as answering on answering.id = accounts.agent_id
 left join agents as changed on changed.id = page.agent_id
-order by page.xid, number
+order by page.xid, page.number
 
 -- name: read_turn
 select xid::text::bigint as xid, event_number as number, 'turn' as source,

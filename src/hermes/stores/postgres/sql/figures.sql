@@ -2,28 +2,28 @@
 
 -- name: read
 with waiting_messages as (
-    select count(*) as entries, min(received_at) as since from inbox where state = 'waiting'
+    select count(*) as entries, min(coalesce(revived_at, received_at)) as since from inbox where state = 'waiting'
 ), unsent as (
     select count(*) as entries, min(put_at) as since, count(*) filter (where state = 'pending' and outcome is not null) as failed,
         min(put_at) filter (where state = 'pending' and outcome is not null) as failed_since
     from outbox where state in ('pending', 'attempting')
 ), jobs as (
     select queue_name as queue, count(*) as entries, min(scheduled_at) filter (where scheduled_at <= now()) as due_since,
-        min(id) filter (where scheduled_at is null) as oldest
+        min(deferred_at) filter (where scheduled_at is null) as waiting_since
     from procrastinate_jobs where status = 'todo' group by queue_name
 ), queues (queue, entries, since) as (
     select 'inbox', entries, since from waiting_messages
     union all select 'outbox', entries, since from unsent
     union all select 'failed_sends', failed, failed_since from unsent
     union all select 'dead_letters', count(*), min(died_at) from outbox where state = 'dead'
-    union all select queue, coalesce(entries, 0), least(due_since, (select min(at) from procrastinate_events where job_id = oldest))
+    union all select queue, coalesce(entries, 0), least(due_since, waiting_since)
     from unnest(%(job_queues)s::text[]) as known (queue) left join jobs using (queue)
 ), live as (
-    -- A process that was killed without a trace leaves its row. After an hour it is history.
+    -- A process that was killed without a trace leaves its row. After five minutes without a beat it counts as gone.
     select role, extract(epoch from now() - beat_at) as beat_age_s,
         case when stalled_at is not null or beat_at < now() - make_interval(secs => %(stalled_after_s)s) then 'stalled'
             when silent_at is not null then 'silent' else 'alive' end as state
-    from processes where stopped_at is null and beat_at > now() - interval '1 hour' and (
+    from processes where stopped_at is null and beat_at > now() - interval '5 minutes' and (
         beat_at > now() - make_interval(secs => %(stalled_after_s)s) or not exists (
             -- The system has given its number to another process, so it has ended: a container that was started again.
             select from processes as later

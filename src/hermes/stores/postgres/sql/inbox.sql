@@ -1,20 +1,25 @@
 -- Inbound messages. Lock order everywhere: the conversation's row first, then the turn's.
 
--- name: first_delivery
-select first.turn_id, first.conversation_id, first.seq, (
-    select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
-) as is_full
-from (values (1)) as always
-left join inbox as first on first.account_id = %(account)s and first.event_key = %(event_key)s
+-- name: accept
+select outcome, turn_id, conversation_id, user_id, seq, waiting, waiting_at from accept_message(
+    %(account)s, %(event_key)s, %(platform)s, %(sender)s, %(alias)s, %(user_id)s, %(programs)s, %(cap)s,
+    %(channel_id)s, %(is_shared)s, %(is_private)s, %(is_own)s, %(known_waiting)s, %(known_at)s,
+    %(turn_id)s, %(envelope)s, %(api_key_id)s, %(traceparent)s, %(defer_in_s)s
+)
 
--- name: next_number
--- A platform says which of its chats are groups. The API has only names of channels: there a second user makes a conversation shared.
-insert into conversations (account_id, platform, channel_id, user_id, last_seq, is_shared)
-values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1, %(is_shared)s)
-on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1,
-    is_shared = conversations.is_shared or excluded.is_shared
-        or (excluded.platform = 'rest' and conversations.user_id <> excluded.user_id)
-returning id as conversation_id, last_seq as seq
+-- name: sender_keys
+select user_id, generation, master, wrapped, vault, vault_number
+from user_channels join data_keys using (user_id) left join vault_buckets on bucket = get_byte(uuid_send(user_id), 15)
+where account_id = %(account)s and platform = %(platform)s and sender_id = %(sender)s
+
+-- name: find_channel
+-- The conversation that a client means by a name, or by none: as accept_message finds it, of those that there are.
+select channel_id from conversations
+left join user_channels as own
+    on own.account_id = conversations.account_id and own.platform = conversations.platform and own.sender_id = %(user)s
+where conversations.account_id = %(account)s and conversations.platform = %(platform)s and channel_id = any(%(names)s)
+    and (conversations.user_id is not distinct from own.user_id or not (is_private or %(is_own)s))
+order by %(is_own)s and is_private desc, array_position(%(names)s, channel_id) limit 1
 
 -- name: add
 insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope, api_key_id, traceparent)
@@ -34,12 +39,13 @@ with before as (
 ), message as (
     update inbox set attempts = attempts + 1
     from conversation where turn_id = %(turn_id)s and inbox.conversation_id = conversation.id and state = 'waiting'
-    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared, traceparent
+    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared, traceparent,
+        revived_at, revived_after
 ), run as (
     insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt, worker, worker_epoch, claimed_at)
     select turn_id, account_id, conversation_id, user_id, epoch, attempts, %(worker)s, epoch, clock_timestamp() from message
     on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt, worker = excluded.worker,
-        worker_epoch = excluded.worker_epoch, claimed_at = excluded.claimed_at
+        worker_epoch = excluded.worker_epoch, claimed_at = excluded.claimed_at, state = 'running', ended_at = null
 ), cut_off as (
     insert into run_events (turn_id, step, index, type, attempt, epoch, facts, started_at, done_at, event_number, xid)
     select before.turn_id, 'attempt_cut_off', (
@@ -55,7 +61,10 @@ with before as (
     )
     on conflict (turn_id, step, index) do nothing
 )
-select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, extract(epoch from now() - received_at)::float8 as age_s,
+
+-- name: claim_rest
+select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, coalesce(revived_after, 0) as revived_after,
+    extract(epoch from now() - coalesce(revived_at, received_at))::float8 as age_s,
     (
         select count(*) from inbox as recent
         where recent.conversation_id = message.conversation_id and recent.seq between message.seq - 99 and message.seq
@@ -66,6 +75,27 @@ select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, extra
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_turns,
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id) as joined_envelopes
 from message
+
+-- name: start
+-- Behind `claim` and `claim_rest`, which it reads as `claimed`: what the first steps of a turn need, so that none of them asks for itself. The session is
+-- the one that `find_current` finds. A credit is reserved for a user whom step resolve_user will let pass.
+, newest as (
+    select sessions.id, message.is_shared
+    from message cross join lateral (
+        select id from sessions where conversation_id = message.conversation_id order by number desc limit 1
+    ) as sessions
+), session as (
+    update sessions set last_at = clock_timestamp() from newest
+    where sessions.id = newest.id and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null
+        and sessions.is_shared = newest.is_shared
+    returning sessions.id, sessions.user_id, previous, head, length
+)
+select claimed.*, state, tier, language, referral_code, trains, referred_by, users.created_at,
+    session.id as session_id, session.user_id as session_user_id, previous, head, length,
+    case when state = 'active' and (platform = 'rest' or recent <= %(per_minute)s)
+        then reserve_credit(claimed.user_id, claimed.turn_id, 1) end as credit
+from claimed join users on users.id = claimed.user_id join conversations on conversations.id = claimed.conversation_id
+left join session on true
 
 -- name: waiting_behind
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, traceparent
@@ -100,6 +130,22 @@ update runs set state = 'dead', ended_at = now() from message where runs.turn_id
 -- name: lock_conversation
 select from conversations where id = (select conversation_id from inbox where turn_id = %(turn_id)s) for update
 
+-- name: burial
+-- Of a message that was given up: whether a model or a tool has a result for it that the journal's retention has emptied.
+select exists (
+    select from run_events
+    where run_events.turn_id = inbox.turn_id and step in ('call_model', 'run_tools', 'compact') and done_at is not null and request is null
+)
+from inbox where turn_id = %(turn_id)s and state = 'dead'
+
+-- name: drop_open_effects
+-- What was begun and has no result: the conversation may have gone on since, so the request is made anew.
+delete from run_events where turn_id = %(turn_id)s and step in ('call_model', 'compact') and done_at is null
+
+-- name: revive
+update inbox set state = 'waiting', reason = null, ended_at = null, revived_at = now(), revived_after = attempts
+where turn_id = %(turn_id)s and state = 'dead'
+
 -- name: stop
 -- The epoch rises only if the newest claim is this turn's own: then its worker is fenced. Another turn of the conversation keeps its claim.
 with message as (
@@ -116,7 +162,12 @@ select turn_id from message
 
 -- name: origin
 select conversations.account_id as account, platform, channel_id, inbox.state <> 'waiting' as has_ended,
-       users.state = 'deleted' as is_sender_erased, attempts > 0 as is_started, stopped_at is not null as is_stopped
+       users.state = 'deleted' as is_sender_erased, attempts > 0 as is_started, stopped_at is not null as is_stopped,
+       array(
+           select sender_id from user_channels
+           where user_id = users.id and account_id = conversations.account_id and user_channels.platform = conversations.platform
+       ) as user_names,
+       exists (select from user_channels where user_id = users.id and user_channels.platform not in ('rest', 'completions')) as is_person
 from inbox join conversations on conversations.id = conversation_id join users on users.id = inbox.user_id
 where turn_id = %(turn_id)s
 

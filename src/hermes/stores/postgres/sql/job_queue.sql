@@ -1,6 +1,24 @@
 -- Queries of the job queue that also check which worker a job belongs to; Procrastinate's own do not. A worker that was paused and wakes up
 -- must not end a job that another worker got meanwhile.
 
+-- name: fetch
+-- As Procrastinate's procrastinate_fetch_job_v2, but several jobs at once: the first one of each lock that no running job holds.
+with candidate as (
+    select id from procrastinate_jobs as job
+    where status = 'todo' and queue_name = %(queue)s and (scheduled_at is null or scheduled_at <= now()) and not exists (
+        select from procrastinate_jobs as other
+        where job.lock is not null and other.lock = job.lock and (
+            other.status = 'doing'
+            or (other.status = 'todo' and (other.priority > job.priority or (other.priority = job.priority and other.id < job.id)))
+        )
+    )
+    order by priority desc, id limit %(limit)s
+    for update of job skip locked
+)
+update procrastinate_jobs as job set status = 'doing', worker_id = %(worker_id)s
+from candidate where job.id = candidate.id
+returning job.id, task_name, (args ->> 'id')::uuid as subject_id, attempts, worker_id
+
 -- name: finish
 with mine as (
     delete from procrastinate_jobs where id = %(id)s and worker_id = %(worker_id)s and status = 'doing' returning lock, queue_name, id
@@ -8,11 +26,6 @@ with mine as (
 select case when exists (select from procrastinate_jobs as next where next.lock = mine.lock and next.status = 'todo')
     then pg_notify('procrastinate_queue_v1#' || queue_name, json_build_object('type', 'job_inserted', 'job_id', id)::text) end
 from mine
-
--- name: give_up
-update procrastinate_jobs set status = 'failed', abort_requested = false, attempts = attempts + 1
-where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
-returning id
 
 -- name: retry
 with mine as (
@@ -77,7 +90,7 @@ select queue_name, count(*) as jobs from procrastinate_jobs where status = 'todo
 
 -- name: oldest_turn
 -- How long the first turn has waited that a worker could begin now. While a turn of its conversation runs, a turn cannot begin.
-select extract(epoch from clock_timestamp() - greatest(inbox.received_at, job.scheduled_at))::float8
+select extract(epoch from clock_timestamp() - greatest(inbox.received_at, inbox.revived_at, job.scheduled_at))::float8
 from procrastinate_jobs as job join inbox on inbox.turn_id = (job.args ->> 'id')::uuid
 where job.queue_name = 'turns' and job.task_name = 'turn' and job.status = 'todo' and (job.scheduled_at is null or job.scheduled_at <= now())
     and not exists (select from procrastinate_jobs as running where running.lock = job.lock and running.status = 'doing')

@@ -77,10 +77,15 @@ with next as (
 ), emptied as (
     update run_events set request = null, result = null,
         type = case step when 'call_model' then 'llm_called' when 'run_tools' then 'tool_invoked' else type end
-    from next where run_events.id = next.id and next.is_old
+    from next where run_events.turn_id = next.turn_id and run_events.id = next.id and next.is_old
     returning run_events.turn_id
+), replayed as (
+    update replays set change = null, result = null
+    where (change is not null or result is not null) and turn_id in (select turn_id from emptied)
 ), tools as (
     update tool_effects set result = null where result is not null and turn_id in (select turn_id from emptied)
+), offers as (
+    delete from offers where turn_id in (select turn_id from emptied)
 ), names as (
     -- An earlier version noted which facts it learned by their keys, which say something about the user.
     update run_events set facts = facts - 'keys'
@@ -104,3 +109,6 @@ select from claimed
 insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)
 values (%(turn_id)s, %(account)s, %(user_id)s, %(session_id)s, %(platform)s, %(meta)s)
 on conflict (turn_id) do nothing
+
+-- name: withdraw
+delete from interactions where turn_id = %(turn_id)s

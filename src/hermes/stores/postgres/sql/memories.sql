@@ -25,11 +25,50 @@ order by number
 select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
 where user_id = %(user_id)s and id = any(%(ids)s)
 
+-- name: share
+insert into shared_facts (conversation_id, user_id, fact_id)
+select conversation_id, %(user_id)s, unnest(%(ids)s::uuid[]) from inbox where turn_id = %(turn_id)s and user_id = %(user_id)s
+on conflict do nothing
+
+-- name: unshare
+delete from shared_facts where user_id = %(user_id)s and fact_id = any(%(ids)s)
+and conversation_id = (select conversation_id from inbox where turn_id = %(turn_id)s)
+
+-- name: shared
+select id, key, value, origin, source_turn, confidence, created_at as valid_from, expires_at, superseded_at, superseded_by from user_memory
+where user_id = %(user_id)s and superseded_at is null and (expires_at is null or expires_at > %(now)s)
+and id in (select fact_id from shared_facts where conversation_id = %(conversation_id)s and user_id = %(user_id)s)
+order by number
+
 -- name: candidates
 -- Exact: it looks at every fact of the user. An approximate index would find other users' facts first, and then too few of this user.
-select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance, terms from user_memory
+select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance,
+    case when sealed_model = %(model)s then sealed_vector end as sealed_vector, terms
+from user_memory
 where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
 order by distance, number desc
+
+-- name: near
+-- Exact as well: the distance of every fact is computed. The words of a fact are compared only if the index says that it shares one. Sealed
+-- vectors are compared elsewhere, so all of them are read.
+with live as materialized (
+    select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance, number, length(terms) as size,
+        sealed_model = %(model)s as is_sealed
+    from user_memory
+    where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
+), chosen as (
+    (select id from live order by distance, number desc limit %(limit)s)
+    union
+    select id from live where is_sealed
+    union
+    select id from user_memory
+    where user_id = %(user_id)s and key is null and superseded_at is null and term_numbers(terms) && %(asked)s::bigint[]
+), known as (
+    select count(*) as facts, coalesce(sum(size), 0)::bigint / 8 as terms from live
+)
+select live.id, distance, case when is_sealed then sealed_vector end, user_memory.terms, known.facts, known.terms
+from chosen join live using (id) join user_memory using (id) cross join known
+order by distance, live.number desc
 
 -- name: supersede
 update user_memory set superseded_at = %(now)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_at is null
@@ -40,11 +79,12 @@ update user_memory set superseded_at = expires_at where user_id = %(user_id)s an
 
 -- name: add
 insert into user_memory (
-    id, user_id, key, value, embedding, model, dimension, source_turn, origin, confidence, created_at, expires_at, digest, terms
+    id, user_id, key, value, embedding, model, dimension, sealed_vector, sealed_model, source_turn, origin, confidence, created_at,
+    expires_at, digest, terms
 )
 values (
-    %(id)s, %(user_id)s, %(key)s, %(value)s, %(vector)s::vector, %(model)s, %(dimension)s, %(source_turn)s, %(origin)s, %(confidence)s,
-    %(now)s, %(expires_at)s, %(digest)s, %(terms)s
+    %(id)s, %(user_id)s, %(key)s, %(value)s, %(vector)s::vector, %(model)s, %(dimension)s, %(sealed_vector)s::bytea, %(sealed_model)s,
+    %(source_turn)s, %(origin)s, %(confidence)s, %(now)s, %(expires_at)s, %(digest)s, %(terms)s
 )
 on conflict (user_id, digest) where key is null and superseded_at is null do nothing
 returning id
@@ -85,13 +125,22 @@ where user_id = %(user_id)s and at >= (select received_at from inbox where turn_
 
 -- name: unembedded
 select id, user_id, value from user_memory
-where key is null and superseded_at is null and length(value) > 0 and model is distinct from %(model)s
+where key is null and superseded_at is null and length(value) > 0 and coalesce(sealed_model, model) is distinct from %(model)s
     and id > %(after)s
 order by id limit %(limit)s
 
 -- name: embed
-update user_memory set embedding = %(vector)s::vector, model = %(model)s, dimension = %(dimension)s
+update user_memory set embedding = %(vector)s::vector, model = %(model)s, dimension = %(dimension)s,
+    sealed_vector = %(sealed_vector)s::bytea, sealed_model = %(sealed_model)s
 where user_id = %(user_id)s and id = %(id)s and key is null and length(value) > 0
+
+-- name: plain_vectors
+select id, user_id, embedding::text as vector, model, null::bytea as sealed_vector, null as sealed_model from user_memory
+where embedding is not null and id > %(after)s order by id limit %(limit)s
+
+-- name: sealed_vectors
+select id, user_id, null as vector, null as model, sealed_vector, sealed_model from user_memory
+where sealed_vector is not null and id > %(after)s order by id limit %(limit)s
 
 -- name: due
 -- Users with a fact that is newer than their last dream of this depth; a deep dream needs no new fact.
@@ -139,7 +188,7 @@ update dreams set review = %(review)s, reason = %(reason)s, reviewed_at = now() 
 select inbox.turn_id, inbox.envelope, inbox.received_at
 from interactions join inbox on inbox.turn_id = interactions.turn_id join sessions on sessions.id = interactions.session_id
     join users on users.id = inbox.user_id
-where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and (shown_from is null or inbox.received_at > shown_from) and (
+where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and length(envelope) > 0 and (shown_from is null or inbox.received_at > shown_from) and (
     sessions.ended_at is not null
     or sessions.last_at <= clock_timestamp() - %(idle_s)s * interval '1 second'
     or exists (select from sessions as later where later.previous = sessions.id)
@@ -149,6 +198,6 @@ order by interactions.created_at desc limit %(limit)s
 -- name: recent_messages
 select turn_id, envelope, received_at
 from inbox join users on users.id = inbox.user_id
-where inbox.user_id = %(user_id)s and turn_id is distinct from %(besides)s and joined_to is distinct from %(besides)s
+where inbox.user_id = %(user_id)s and length(envelope) > 0 and turn_id is distinct from %(besides)s and joined_to is distinct from %(besides)s
     and (shown_from is null or received_at > shown_from)
 order by received_at desc limit %(limit)s

@@ -12,6 +12,29 @@ from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
 returning id
 
+-- name: keep_doubts
+-- Before an answer is withdrawn, because that removes the doubts of its parts. Parts that the platform has are kept, with their doubts.
+with doubtful as (
+    select conversation_id, sum(doubts) as doubts from outbox
+    where turn_id = %(turn_id)s and news = '' and doubts > 0 and not (message_id is not null and state = 'sent')
+    group by conversation_id
+)
+update conversations set past_doubts_at = now(),
+    past_doubts = doubtful.doubts + case when past_doubts_at > now() - interval '7 days' then past_doubts else 0 end
+from doubtful where conversations.id = doubtful.conversation_id
+
+-- name: parts_with_receipts
+select id, user_id, turn_id, part, news, body, is_message, (
+    select count(distinct news) from outbox as earlier where earlier.turn_id = outbox.turn_id and earlier.news like 'withdrawn/%%'
+) as earlier
+from outbox where turn_id = %(turn_id)s and news = '' and message_id is not null and state = 'sent'
+
+-- name: keep_part
+update outbox set news = %(news)s, body = %(body)s, recorded_at = now() where id = %(id)s
+
+-- name: withdraw
+delete from outbox where turn_id = %(turn_id)s and news = '' returning (state = 'sent')::int
+
 -- name: hold_conversation
 -- So that within a conversation the ids of proactive messages grow in the order of their commits.
 select from conversations where id = %(conversation_id)s for update
@@ -40,23 +63,20 @@ with first as (
 select outbox.id, turn_id, user_id, news, part, body, is_message, put_at from first join outbox using (turn_id, news) order by outbox.id
 
 -- name: take
-with head as (
-    select id, state, not_before, touched_at from outbox
-    where conversation_id = %(conversation_id)s and state in ('pending', 'attempting')
-    order by seq, (news <> '' or is_late), coalesce(place, id) limit 1
-    for update
+select (message).id, (message).user_id, (message).turn_id, (message).conversation_id, (message).seq, (message).part,
+    (message).account_id as account, (message).platform, (message).channel_id, (message).body, (message).is_message, (message).tries,
+    (message).doubts, (message).news, (message).failures, (message).thread, (message).reply_to, (message).is_late,
+    (message).touched_at as taken_at, (message).doubted_at, last_inbound_at, unreachable_since, traceparent
+from take_outbox_message(%(conversation_id)s, %(cut_off_s)s)
+
+-- name: settle_sent
+select (message).id, (message).user_id, (message).turn_id, (message).conversation_id, (message).seq, (message).part,
+    (message).account_id as account, (message).platform, (message).channel_id, (message).body, (message).is_message, (message).tries,
+    (message).doubts, (message).news, (message).failures, (message).thread, (message).reply_to, (message).is_late,
+    (message).touched_at as taken_at, (message).doubted_at, last_inbound_at, unreachable_since, traceparent
+from settle_sent_message(
+    %(id)s, %(tries)s, %(account)s, %(platform)s, %(message_id)s, %(outcome)s, %(reason)s, %(failed)s, %(facts)s, %(conversation_id)s, %(cut_off_s)s
 )
-update outbox set state = 'attempting', tries = tries + 1, touched_at = now(),
-    doubts = doubts + (head.state = 'attempting')::int,
-    doubted_at = case when head.state = 'attempting' then coalesce(doubted_at, head.touched_at) else doubted_at end
-from head
-where outbox.id = head.id and head.not_before <= now()
-    and (head.state = 'pending' or head.touched_at < now() - make_interval(secs => %(cut_off_s)s))
-returning outbox.id, outbox.user_id, turn_id, conversation_id, seq, part, account_id as account, platform, channel_id, body, is_message, tries,
-    doubts, news, failures, thread, reply_to, is_late, outbox.touched_at as taken_at, doubted_at,
-    (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1) as last_inbound_at,
-    (select unreachable_since from conversations where conversations.id = outbox.conversation_id),
-    (select traceparent from inbox where inbox.turn_id = outbox.turn_id)
 
 -- name: give_up
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s

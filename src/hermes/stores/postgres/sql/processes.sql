@@ -6,10 +6,11 @@ with before as (
     select stalled_at, silent_at, beat_at > clock_timestamp() - make_interval(secs => %(stalled_after_s)s::float8 / 2) as judges
     from processes where id = %(id)s
 ), written as (
-    insert into processes (id, role, host, pid, version, progress_at, running, slots_used, slots_waiting, loop_lag_ms, silent_at)
+    insert into processes (id, role, host, pid, version, progress_at, running, slots_used, slots_waiting, loop_lag_ms, silent_at, vault_folder)
     values (
         %(id)s, %(role)s, %(host)s, %(pid)s, %(version)s, clock_timestamp() - make_interval(secs => %(turn_ended_s)s),
-        %(running)s, %(slots_used)s, %(slots_waiting)s, %(loop_lag_ms)s, case when %(is_silent)s then clock_timestamp() end
+        %(running)s, %(slots_used)s, %(slots_waiting)s, %(loop_lag_ms)s, case when %(is_silent)s then clock_timestamp() end,
+        %(vault_folder)s::uuid
     )
     on conflict (id) do update set
         beat_at = clock_timestamp(), progress_at = excluded.progress_at, running = excluded.running, slots_used = excluded.slots_used,

@@ -13,11 +13,15 @@ select date_trunc('hour', least(first.at, clock_timestamp() - interval '2 hours'
 from open, first where first.at is not null
 
 -- name: tool_window
+-- What a tool costs is in the hour of a call, what it did in the hour of its turn. So the hours of both are summed.
 with open as (
     select least(min(xact_start), clock_timestamp()) as since from pg_stat_activity
     where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
 ), first as (
-    select coalesce((select summed_to from sum_marks where name = 'tools'), (select min(created_at) from interactions)) as at
+    select coalesce(
+        (select summed_to from sum_marks where name = 'tool_costs'),
+        least((select min(created_at) from interactions), (select min(created_at) from calls))
+    ) as at
 )
 select date_trunc('hour', least(first.at, clock_timestamp() - interval '2 hours'), 'UTC') as since,
     date_trunc('hour', open.since, 'UTC') as open_since
@@ -27,7 +31,10 @@ from open, first where first.at is not null
 select date_trunc('hour', created_at, 'UTC') from calls where created_at >= %(since)s order by created_at limit 1
 
 -- name: next_tool_hour
-select date_trunc('hour', created_at, 'UTC') from interactions where created_at >= %(since)s order by created_at limit 1
+select date_trunc('hour', least(
+    (select created_at from interactions where created_at >= %(since)s order by created_at limit 1),
+    (select created_at from calls where created_at >= %(since)s order by created_at limit 1)
+), 'UTC')
 
 -- name: take_turn
 -- Held until the transaction ends. The sums are read after it, so the process that writes last has read last.
@@ -75,21 +82,39 @@ where (old.calls, old.failed, old.refused, old.cache_hits, old.fell_over, old.to
 
 -- name: sum_tools
 -- A tool's run belongs to the hour in which its turn was recorded. The journal keeps name, error and time, also after its content is gone.
-with sums as (
+-- A concluding call is paid by the tools of its turn in equal shares; what does not divide goes to the last ones. It is found in the hour of
+-- the call, so that all tools together never cost more than the calls of the hour. Its tools had ended when it was made.
+with runs as (
     select interactions.account_id, facts ->> 'name' as tool, count(*) as runs,
         count(*) filter (where (facts ->> 'is_error')::boolean) as errors,
         coalesce(sum((facts ->> 'ms')::bigint), 0)::bigint as ms, coalesce(max((facts ->> 'ms')::integer), 0) as worst_ms
     from interactions join run_events on run_events.turn_id = interactions.turn_id and step = 'run_tools'
     where interactions.created_at >= %(hour)s and interactions.created_at < %(hour)s + interval '1 hour' and facts ->> 'name' is not null
     group by 1, 2
+), shares as (
+    select calls.account_id, facts ->> 'name' as tool,
+        calls.micro_usd * row_number() over in_call / count(*) over (partition by calls.id)
+            - calls.micro_usd * (row_number() over in_call - 1) / count(*) over (partition by calls.id) as micro_usd
+    from calls join run_events on run_events.turn_id = calls.turn_id and step = 'run_tools'
+    where calls.created_at >= %(hour)s and calls.created_at < %(hour)s + interval '1 hour' and calls.purpose = 'conclude'
+        and calls.micro_usd > 0 and facts ->> 'name' is not null
+    window in_call as (partition by calls.id order by run_events.index)
+), costs as (
+    select account_id, tool, sum(micro_usd)::bigint as micro_usd from shares group by 1, 2
+), sums as (
+    select account_id, tool, coalesce(runs, 0) as runs, coalesce(errors, 0) as errors, coalesce(ms, 0) as ms, coalesce(worst_ms, 0) as worst_ms,
+        coalesce(micro_usd, 0) as micro_usd
+    from runs full join costs using (account_id, tool)
 ), gone as (
     delete from tool_hours as old where hour = %(hour)s
         and not exists (select from sums where (sums.account_id, sums.tool) = (old.account_id, old.tool))
 )
-insert into tool_hours as old (hour, account_id, tool, runs, errors, ms, worst_ms)
+insert into tool_hours as old (hour, account_id, tool, runs, errors, ms, worst_ms, micro_usd)
 select %(hour)s, sums.* from sums
-on conflict (hour, account_id, tool) do update set runs = excluded.runs, errors = excluded.errors, ms = excluded.ms, worst_ms = excluded.worst_ms
-where (old.runs, old.errors, old.ms, old.worst_ms) is distinct from (excluded.runs, excluded.errors, excluded.ms, excluded.worst_ms)
+on conflict (hour, account_id, tool) do update set runs = excluded.runs, errors = excluded.errors, ms = excluded.ms,
+    worst_ms = excluded.worst_ms, micro_usd = excluded.micro_usd
+where (old.runs, old.errors, old.ms, old.worst_ms, old.micro_usd)
+    is distinct from (excluded.runs, excluded.errors, excluded.ms, excluded.worst_ms, excluded.micro_usd)
 
 -- name: spend_by
 select case %(dimension)s

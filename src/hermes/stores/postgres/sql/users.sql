@@ -52,6 +52,27 @@ where state <> 'deleted' order by created_at desc, id desc limit %(limit)s
 select id, state, tier, language, referral_code, trains, referred_by, created_at from users
 where state = %(state)s order by created_at desc, id desc limit %(limit)s
 
+-- name: is_person
+select exists (
+    select from user_channels as named join user_channels as other on other.user_id = named.user_id
+    where named.account_id = %(account)s and named.platform = %(platform)s and named.sender_id = %(sender_id)s
+        and not other.platform = any(%(programs)s)
+)
+
+-- name: end_users
+select id, state, tier, language, referral_code, trains, referred_by, users.created_at
+from users join user_channels on user_channels.user_id = users.id
+where account_id = %(account)s and (
+    (platform = 'rest' and sender_id = %(name)s)
+    or (platform = 'completions' and sender_id in (
+        -- Behind a key a request that named no user once had an empty name; a process of that version may still run.
+        select api_keys.id || '/' || given.name
+        from api_keys, unnest(array[%(name)s, case when %(name)s = 'default' then '' end]) as given (name)
+        where api_keys.account_id = %(account)s and given.name is not null
+    ))
+)
+order by platform = 'rest' desc, users.created_at, id
+
 -- name: channels
 select user_id, account_id as account, platform, sender_id from user_channels where user_id = any(%(user_ids)s)
 order by created_at, account_id, platform, sender_id
@@ -95,16 +116,20 @@ update users set language = %(language)s where id = %(user_id)s and state <> 'de
 update users set trains = %(trains)s where id = %(user_id)s and state <> 'deleted' returning id
 
 -- name: count_data
+-- A request of a program that sends whole chats counts as one message.
 select
     (select count(*) from user_memory where user_id = %(user_id)s) as facts,
     (select count(*) from conversations where user_id = %(user_id)s) as conversations,
-    (select count(*) from inbox where user_id = %(user_id)s) as messages
+    (select count(*) from inbox where user_id = %(user_id)s)
+        + (select count(*) from calls where user_id = %(user_id)s and source = 'completions' and session_id is not null) as messages
 
 -- name: count_data_in_account
 select
     (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s) as facts,
     (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s) as conversations,
-    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s) as messages
+    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s)
+        + (select count(*) from calls
+            where user_id = %(user_id)s and account_id = %(account)s and source = 'completions' and session_id is not null) as messages
 
 -- name: hold_channels
 -- The intake of a message updates one of these rows first, so it waits here.
@@ -145,8 +170,34 @@ update outbox set channel_id = '' from conversations
 where outbox.conversation_id = conversations.id and conversations.user_id = %(user_id)s
     and conversations.channel_id = 'forgotten/' || conversations.id
 
--- name: forget_event_keys
-update inbox set event_key = turn_id where user_id = %(user_id)s
+-- name: forget_turns
+-- Rows of turns stay, with their numbers; what they hold is deleted: the messages, the answers, what models and tools were asked.
+with asked as (
+    update run_events set request = null, result = null,
+        type = case step when 'call_model' then 'llm_called' when 'run_tools' then 'tool_invoked' else type end
+    from inbox
+    where inbox.user_id = %(user_id)s and run_events.turn_id = inbox.turn_id and (request is not null or result is not null)
+), answers as (
+    update outbox set body = '' where user_id = %(user_id)s and length(body) > 0
+)
+update inbox set event_key = turn_id, envelope = '' where user_id = %(user_id)s
+
+-- name: forget_graphs
+-- The sessions that the user opened stay as empty frames. What others said in them was sealed with the same key.
+with theirs as (
+    update sessions set length = 0, live = 0, seed = '', erased = null, mark = gen_random_uuid(),
+        ended_at = coalesce(ended_at, clock_timestamp())
+    where user_id = %(user_id)s
+    returning id
+),
+    a as (delete from graph_messages where session_id in (select id from theirs)),
+    b as (delete from graph_log where session_id in (select id from theirs)),
+    c as (delete from graph_versions where session_id in (select id from theirs)),
+    d as (delete from graph_overlays where session_id in (select id from theirs)),
+    e as (delete from graph_samples where session_id in (select id from theirs)),
+    f as (delete from graph_annotations where session_id in (select id from theirs)),
+    g as (delete from graph_chats where session_id in (select id from theirs))
+delete from door_samples where session_id in (select id from theirs)
 
 -- name: forget_memory
 with nights as (delete from dream_nights where user_id = %(user_id)s),
@@ -155,19 +206,22 @@ delete from user_memory where user_id = %(user_id)s
 
 -- name: forget_errands
 -- The effects of tools for this user.
-with effects as (delete from tool_effects where user_id = %(user_id)s)
-delete from tool_offers where user_id = %(user_id)s
+with effects as (delete from tool_effects where user_id = %(user_id)s),
+    old_offers as (delete from tool_offers where user_id = %(user_id)s)
+delete from offers where user_id = %(user_id)s
 
 -- name: forget_chats
--- The rows by which the OpenAI endpoint would recognise the user's chats. The chats themselves are sealed; they stay, and no key opens them.
+-- The rows by which the OpenAI endpoint would recognise the user's chats.
 delete from door_samples where user_id = %(user_id)s
 
 -- name: forget_asked
--- The requests to models in turns of other users of the same conversations: the history in them has this user's words. The journal keeps
--- its entry without the request.
-update run_events set type = 'llm_called', request = null
+-- The requests to models in turns of other users of the same conversations: the history in them has this user's words, and so have the
+-- summaries of it. The journal keeps its entries without them.
+update run_events set type = case step when 'call_model' then 'llm_called' else type end, request = null,
+    result = case step when 'compact' then null else result end
 from interactions
-where run_events.turn_id = interactions.turn_id and step = 'call_model' and type = 'effect' and interactions.user_id <> %(user_id)s
+where run_events.turn_id = interactions.turn_id and step in ('call_model', 'compact') and request is not null
+    and interactions.user_id <> %(user_id)s
     and interactions.turn_id in (
         select other.turn_id
         from interactions as theirs join sessions on sessions.id = theirs.session_id
@@ -175,11 +229,26 @@ where run_events.turn_id = interactions.turn_id and step = 'call_model' and type
         where theirs.user_id = %(user_id)s and (%(account)s::text is null or theirs.account_id = %(account)s)
     )
 
+-- name: forget_replays
+-- Those of the user's turns and chats; and of the turns of other users in the same conversations: what a model answered there may have this
+-- user's words.
+delete from replays
+where (user_id = %(user_id)s and (%(account)s::text is null or account_id = %(account)s))
+    or session_id in (
+        select other.id
+        from interactions as theirs join sessions on sessions.id = theirs.session_id
+            join sessions as other on other.conversation_id = sessions.conversation_id
+        where theirs.user_id = %(user_id)s and (%(account)s::text is null or theirs.account_id = %(account)s)
+    )
+
 -- name: leave_channels
 delete from user_channels where user_id = %(user_id)s and account_id = %(account)s
 
 -- name: leave_facts
-with gone as (
+with shares as (
+    delete from shared_facts using conversations
+    where shared_facts.user_id = %(user_id)s and conversations.id = conversation_id and account_id = %(account)s
+), gone as (
     delete from user_memory using inbox
     where user_memory.user_id = %(user_id)s and inbox.turn_id = source_turn and inbox.account_id = %(account)s
     returning user_memory.id
@@ -191,8 +260,9 @@ delete from dreams where user_id = %(user_id)s and evidence && array(select id f
 
 -- name: leave_errands
 with turns as (select turn_id from inbox where user_id = %(user_id)s and account_id = %(account)s),
-    effects as (delete from tool_effects where user_id = %(user_id)s and turn_id in (select turn_id from turns))
-delete from tool_offers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
+    effects as (delete from tool_effects where user_id = %(user_id)s and turn_id in (select turn_id from turns)),
+    old_offers as (delete from tool_offers where user_id = %(user_id)s and turn_id in (select turn_id from turns))
+delete from offers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
 
 -- name: leave_turns
 -- With their journal, their interactions and their answers. What they cost stays in the ledger and in `calls`.
@@ -202,7 +272,7 @@ delete from inbox where user_id = %(user_id)s and account_id = %(account)s
 -- Where no other user spoke, the whole graph is deleted and the session stays empty. Where others spoke, the graph stays for them, without
 -- this user's words.
 with theirs as (
-    update sessions set length = 0, live = 0, erased = null, ended_at = coalesce(ended_at, clock_timestamp())
+    update sessions set length = 0, live = 0, erased = null, mark = gen_random_uuid(), ended_at = coalesce(ended_at, clock_timestamp())
     where user_id = %(user_id)s and account_id = %(account)s
         and not exists (select from inbox where inbox.conversation_id = sessions.conversation_id)
     returning id
@@ -222,17 +292,19 @@ where user_id = %(user_id)s and account_id = %(account)s and channel_id <> 'forg
     and not exists (select from inbox where inbox.conversation_id = conversations.id)
 
 -- name: add_key
-insert into data_keys (user_id, generation, master, wrapped)
-select %(user_id)s, 1 + coalesce(max(generation), 0), %(master)s, %(wrapped)s from data_keys where user_id = %(user_id)s
+insert into data_keys (user_id, generation, master, wrapped, vault_number)
+select %(user_id)s, 1 + coalesce(max(generation), 0), %(master)s, %(wrapped)s, %(vault_number)s::int from data_keys where user_id = %(user_id)s
 
 -- name: keys_of
-select user_id, generation, master, wrapped from data_keys where user_id = %(user_id)s
+select user_id, generation, master, wrapped, vault, vault_number
+from data_keys left join vault_buckets on bucket = get_byte(uuid_send(user_id), 15)
+where user_id = %(user_id)s
 
 -- name: discard_keys
 delete from data_keys where user_id = %(user_id)s
 
 -- name: wrapped_otherwise
-select user_id, generation, master, wrapped from data_keys where master <> %(master)s limit %(limit)s for update skip locked
+select user_id, generation, master, wrapped, vault_number from data_keys where master <> %(master)s limit %(limit)s for update skip locked
 
 -- name: rewrap
 update data_keys set master = %(master)s, wrapped = %(wrapped)s where user_id = %(user_id)s and generation = %(generation)s

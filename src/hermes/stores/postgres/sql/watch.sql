@@ -15,6 +15,12 @@ from interactions where created_at > now() - make_interval(secs => %(failed_with
 -- name: kill_switch
 select by, reason from kill_latch where released_at is null
 
+-- name: well_places
+-- Where every process gives beats. A row without one for five minutes is of a process that was killed without a trace, and counts as gone.
+select role, host, max(started_at) as newest_start_at from processes
+where stopped_at is null and role <> 'command' and beat_at > now() - interval '5 minutes'
+group by role, host having bool_and(stalled_at is null)
+
 -- name: failing_chores
 -- Not the chore that reads this: it does not fail now.
 select name, failed from chores where failed is not null and name <> 'watch' order by name

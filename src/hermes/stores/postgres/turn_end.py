@@ -1,0 +1,69 @@
+"""The end of an ordinary turn on PostgreSQL: one call of the function `end_turn`, which migration 0038 explains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from hermes.graph.stored_graph import continue_graph
+from hermes.ports.errors import ClaimLost, UserErased
+from hermes.ports.inbox import Claim
+from hermes.ports.runtime import Transaction
+from hermes.ports.sessions import AppendResult
+from hermes.ports.turn_end import TurnEnd, appended_meta
+from hermes.stores.postgres.database import fetch_value
+from hermes.stores.postgres.delivery_tracking import seal_body
+from hermes.stores.postgres.graphs import append_row
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load_queries
+
+SQL = load_queries("turn_end")
+
+
+class PostgresTurnEnds:
+    """The port TurnEnds."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def end(self, tx: Transaction, claim: Claim, end: TurnEnd) -> AppendResult | None:
+        owner = self._keyring.owner_of(end.session_id)
+        if owner is None or any(entry.without_tools for entry in end.entries):
+            return None
+        try:
+            graph_keys, user_keys = await self._keyring.of(tx, owner), await self._keyring.of(tx, claim.user_id)
+        except UserErased:
+            return None
+        graph = continue_graph(end.head, 0)
+        row = append_row(end.session_id, end.head, graph, end.entries, graph_keys)
+        if row is None:
+            return None
+        appended = AppendResult.to(graph, len(graph))
+        parts = [seal_body(user_keys, claim.turn_id, number, "", body) for number, body in enumerate(end.parts)]
+        outcome = await fetch_value(tx, SQL["end"], row | turn_columns(claim, end, parts, appended))
+        if outcome == "claim lost":
+            raise ClaimLost
+        return appended if outcome == "ended" else None
+
+
+def turn_columns(claim: Claim, end: TurnEnd, parts: list[dict[str, Any]], appended: AppendResult) -> dict[str, Any]:
+    """The values beside those of the graph."""
+    envelope = claim.envelope
+    return {
+        "turn_id": claim.turn_id,
+        "conversation_id": claim.conversation_id,
+        "epoch": claim.epoch,
+        "attempt": claim.attempt,
+        "notes": Jsonb([[note.type, dict(note.facts), note.began_ago_us, note.ended_ago_us] for note in end.notes]),
+        "user_id": claim.user_id,
+        "platform": envelope.event.platform,
+        "meta": Jsonb({**end.meta, **appended_meta(appended)}),
+        "seq": claim.seq,
+        "thread": envelope.thread,
+        "reply_to": envelope.message_id or None if envelope.is_shared else None,
+        "state": end.state,
+        "parts": [part["body"] for part in parts],
+        "are_messages": [part["is_message"] for part in parts],
+        "is_learned": end.is_learned,
+    }

@@ -45,7 +45,7 @@ def draws_this_picture(example: Example) -> None:
 
 def commands_exist(example: Example) -> None:
     """Every line of a shell block starts a script of this repository, an installer, or a `hermes` command that has help."""
-    for line in example.parsed.splitlines():
+    for line in example.parsed.replace("\\\n", " ").splitlines():
         command, *arguments = shlex.split(line, comments=True) or [""]
         if command.startswith("scripts/"):
             assert (ROOT / command).is_file(), f"no such script: {command}"

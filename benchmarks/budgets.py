@@ -25,8 +25,9 @@ from redis.backoff import NoBackoff
 from hermes.ports.credits import BudgetHold, BudgetSpent
 from hermes.stores import embedded
 from hermes.stores.postgres.database import Database, connection_of, open_database
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.counters import GENERATION_KEY
 from hermes.stores.redis.global_spend import RedisGlobalSpend

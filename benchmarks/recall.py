@@ -29,7 +29,7 @@ import structlog
 
 from hermes.ports.memories import Embedding, Embeddings, FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
 from hermes.ports.users import User, UserState
-from hermes.soul.recall import MIN_SCORE, Recall, rank_facts
+from hermes.soul.recall import MAX_RECALLED_FACTS, MIN_SCORE, Recall, rank_facts
 from hermes.soul.terms import canonical, terms
 from hermes.stores import embedded
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
@@ -152,42 +152,70 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
             ]
             async with database.begin() as tx:
                 await memories.change(tx, user.id, [FactChange(fact=fact) for fact in facts], now=NOW)
-        recall = Recall(database, memories, embeddings, is_trivial=lambda _: False, count_skipped=lambda: None, timeout_s=30.0)
         questions = [question for question in asked if terms(question)]
-        made = dict(zip(questions, await embeddings.embed(questions), strict=True))
-        print(f"\n{'ms, p50 / p99':<44}{'100':>16}{'1,000':>16}{f'{count:,}':>16}")
+        await time_recall(database, keyring, embeddings, users, questions, count=count)
 
-        async def whole(user: User, question: str) -> None:
-            await recall.find(user.id, question, now=NOW)
 
-        async def searched(user: User, question: str) -> None:
-            async with database.begin() as tx:
-                found = await memories.candidates(tx, user.id, made[question], terms(question), now=NOW)
-                await memories.read(tx, user.id, rank_facts(found, vector_weight=embeddings.weight))
+async def time_recall(
+    database: Database,
+    keyring: Keyring,
+    embeddings: Embeddings,
+    users: Sequence[User],
+    questions: Sequence[str],
+) -> None:
+    """Print what a recall takes, whole and in parts, beside other ways. The users have 100, 1,000 and more facts."""
+    chance, memories = random.Random(7), PostgresMemories(keyring)
+    async with database.once() as tx:
+        await tx.execute("analyze user_memory")  # type: ignore[attr-defined]
+    recall = Recall(database, memories, embeddings, is_trivial=lambda _: False, count_skipped=lambda: None, timeout_s=30.0)
+    made = dict(zip(questions, await embeddings.embed(questions), strict=True))
+    print(f"\n{'ms, p50 / p99':<44}{'100':>16}{'1,000':>16}{'all':>16}")
 
-        async def opened_all(user: User, question: str) -> None:  # noqa: ARG001  # what is asked makes no difference to it
-            """The other way: open every fact and read its words."""
-            async with database.begin() as tx:
-                keys = await keyring.of(tx, user.id)
-                sql = "select id, value from user_memory where user_id = %s and superseded_at is null"
-                found = await (await tx.execute(sql, [user.id], binary=True)).fetchall()  # type: ignore[attr-defined]
-            for text in open_texts(keys, user.id, found):
-                terms(text)
+    async def whole(user: User, question: str) -> None:
+        await recall.find(user.id, question, now=NOW)
 
-        for name, call, times in (
-            ("recall with embedding the question", whole, 60),
-            ("search, rank and open the best", searched, 60),
-            ("for comparison: open and read all", opened_all, 10),
-        ):
-            cells = []
-            for user in users:
-                taken = []
-                for question in chance.choices(questions, k=times):
-                    started = time.perf_counter()
-                    await call(user, question)
-                    taken.append((time.perf_counter() - started) * 1000)
-                cells.append(f"{statistics.median(taken):.1f} / {statistics.quantiles(taken, n=100)[98]:.1f}")
-            print(f"{name:<44}" + "".join(f"{cell:>16}" for cell in cells))
+    async def searched(user: User, question: str) -> None:
+        async with database.once() as tx:
+            found = await memories.near(tx, user.id, made[question], terms(question), now=NOW, limit=MAX_RECALLED_FACTS)
+            await memories.read(tx, user.id, rank_facts(found, vector_weight=embeddings.weight))
+
+    async def embedded_alone(user: User, question: str) -> None:  # noqa: ARG001  # it costs the same for every user
+        await embeddings.embed([question])
+
+    async def searched_all(user: User, question: str) -> None:
+        """The other way: compare the words of all facts, not of those alone that the index names. It must find the same."""
+        async with database.once() as tx:
+            found = await memories.candidates(tx, user.id, made[question], terms(question), now=NOW)
+            best = rank_facts(found, vector_weight=embeddings.weight)
+            near = await memories.near(tx, user.id, made[question], terms(question), now=NOW, limit=MAX_RECALLED_FACTS)
+            await memories.read(tx, user.id, best)
+        assert best == rank_facts(near, vector_weight=embeddings.weight)
+
+    async def opened_all(user: User, question: str) -> None:  # noqa: ARG001  # what is asked makes no difference to it
+        """The other way: open every fact and read its words."""
+        async with database.begin() as tx:
+            keys = await keyring.of(tx, user.id)
+            sql = "select id, value from user_memory where user_id = %s and superseded_at is null"
+            found = await (await tx.execute(sql, [user.id], binary=True)).fetchall()  # type: ignore[attr-defined]
+        for text in open_texts(keys, user.id, found):
+            terms(text)
+
+    for name, call, times in (
+        ("recall with embedding the question", whole, 60),
+        ("the embedding alone", embedded_alone, 60),
+        ("search, rank and open the best", searched, 60),
+        ("for comparison: both ways, and compare", searched_all, 30),
+        ("for comparison: open and read all", opened_all, 10),
+    ):
+        cells = []
+        for user in users:
+            taken = []
+            for question in chance.choices(questions, k=times):
+                started = time.perf_counter()
+                await call(user, question)
+                taken.append((time.perf_counter() - started) * 1000)
+            cells.append(f"{statistics.median(taken):.1f} / {statistics.quantiles(taken, n=100)[98]:.1f}")
+        print(f"{name:<44}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 async def new_user(database: Database, keyring: Keyring, sender_id: str) -> User:

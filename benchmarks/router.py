@@ -4,6 +4,8 @@
     soul       the same user again and again, with and without the cached base
     recall     a user of 5,000 facts
     waiting    web and worker as `hermes up` runs them, a model that takes 1.5 s, 50 people who all talk at once
+    messages   web and worker again, a model that answers at once: messages a second beside bare jobs of the queue, one message alone, the
+               statements and the processor time of each (benchmarks/messages/)
 
 Starts the stores in a folder of its own. Exits with 1 if a promise is broken."""
 
@@ -14,6 +16,7 @@ import asyncio
 import os
 import platform
 import random
+import socket
 import statistics
 import sys
 import tempfile
@@ -28,6 +31,7 @@ from uuid import UUID, uuid4
 
 import aiohttp
 from ground import at_rate, percentile, processes, until_ready
+from messages.whole_path import whole_path
 
 from hermes.app.root import Hermes, open_hermes
 from hermes.cli.runtime import new_event_loop
@@ -40,7 +44,7 @@ from hermes.soul.terms import canonical, terms
 from hermes.stores import embedded
 from hermes.turn import Envelope, MessageEvent, Platform
 
-PARTS = ("overhead", "soul", "recall", "waiting")
+PARTS = ("overhead", "soul", "recall", "waiting", "messages")
 RATE, USERS, KNOWING, FACTS = 100, 200, 50, 5_000
 OVERHEAD_P50_MS, OVERHEAD_P99_MS = 20.0, 80.0
 PEOPLE, UPSTREAM_S, PATIENCE_S = 50, 1.5, 3.0
@@ -64,6 +68,7 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=20.0, help="how long each load runs")
     options.add_argument("--rate", type=int, default=RATE, help="messages a second for the overhead; the promise is for %(default)s")
     options.add_argument("--only", type=lambda text: text.split(","), default=PARTS, metavar="PARTS", help=f"some of {','.join(PARTS)}")
+    options.add_argument("--held", type=float, default=60.0, help="how long the messages come at 100/s; 0: not at all")
     chosen = options.parse_args()
     if unknown := set(chosen.only) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -77,6 +82,8 @@ def main() -> int:
             run(mind(load(environ), chosen.only))
         if "waiting" in chosen.only:
             run(waiting({**environ, "HERMES_LLM_SCRIPT": f"{folder}/slow.toml"}, chosen.seconds))
+        if "messages" in chosen.only:
+            run(messages(environ, stores, chosen.seconds, chosen.held))
     for promise in broken:
         print(f"BROKEN: {promise}")
     return 1 if broken else 0
@@ -86,6 +93,12 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """With the event loop that Hermes has."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def environment(folder: Path, stores: embedded.StoreUrls) -> dict[str, str]:
@@ -99,8 +112,9 @@ def environment(folder: Path, stores: embedded.StoreUrls) -> dict[str, str]:
         "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
         "HERMES_INBOX_MAX_WAITING": "1000000",
         "HERMES_LOG_LEVEL": "error",
-        "HERMES_WEB_PORT": "8494",
+        "HERMES_WEB_PORT": str(free_port()),
         "HERMES_LLM_SCRIPT": str(folder / "at_once.toml"),
+        "HERMES_API_PER_MINUTE": "10000000",
         "HERMES_LLM_SLOTS": "64",
         "HERMES_WORK_CONCURRENCY": "64",
     }
@@ -308,6 +322,11 @@ async def say(client: aiohttp.ClientSession, user: int) -> None:
         body = await response.json()
         assert response.status == 200, body
         assert body["text"].startswith("That sounds"), body
+
+
+async def messages(environ: dict[str, str], stores: embedded.StoreUrls, seconds: float, held_s: float) -> None:
+    for text, is_kept in await whole_path(environ, stores, seconds, held_s=held_s):
+        promise(text, is_kept)
 
 
 async def clocked(act: Callable[[], Awaitable[Any]]) -> float:

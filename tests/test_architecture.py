@@ -23,7 +23,8 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("trajectories",),
     ("",),  # hermes/__init__.py, the door: it shows the library, so it comes right after it
-    ("turn", "graphemes", "tasks", "http_client"),
+    ("event_log",),
+    ("turn", "graphemes", "time_ids", "tasks", "http_client"),
     ("ports",),
     ("router",),
     ("soul", "gateway", "tools", "delivery"),
@@ -31,6 +32,7 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("channels", "backends", "stores"),
     ("packs",),
     ("ops",),
+    ("console",),
     ("config",),
     ("app",),
     ("web",),
@@ -48,6 +50,8 @@ COMMAND_LOADER = "hermes/cli/command_table.py"
 """Loads the module of the command that the user typed: loading all of them takes seconds. The names of modules in it count as imports."""
 LOADERS = {
     COMMAND_LOADER,
+    "hermes/app/tables.py",  # the store of a table, when a command first uses it; imports it for its type, so that the rules see it
+    "hermes/event_log.py",  # structlog, with the first line that is written
     "hermes/__init__.py",  # the message graph, when the first of its names is used
     "hermes/trajectories/batch/object_import.py",  # tools and graders that the user names
     "hermes/packs/__init__.py",  # the packs that the settings name

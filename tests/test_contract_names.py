@@ -31,7 +31,6 @@ EVENTS = frozenset(
     }
 )
 """Events that are written by way of a variable: they are known by their words."""
-QUEUES = frozenset({"TURNS", "DELIVERIES", "MEMORY"})
 TABLE = re.compile(r"^\s*create table (?:if not exists )?(\w+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -107,13 +106,16 @@ def events(tree: ast.Module) -> Iterator[str]:
 def tasks(tree: ast.Module) -> Iterator[str]:
     """The names under which work waits in the database."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Tuple) and len(node.elts) > 1 and last_name(node.elts[1]) in QUEUES and (name := text_of(node.elts[0])):
-            yield name
+        if isinstance(node, ast.Dict):
+            tasks_of_worker = (key for key, value in zip(node.keys, node.values, strict=True) if is_job_task(value))
+            yield from (name for key in tasks_of_worker if key is not None and (name := text_of(key)))
     for call in calls(tree):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "configure_task" and call.args and (name := text_of(call.args[0])):
             yield name
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "task":
-            yield from (name for keyword in call.keywords if keyword.arg == "name" and (name := text_of(keyword.value)))
+
+
+def is_job_task(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "JobTask"
 
 
 def calls(tree: ast.Module) -> Iterator[ast.Call]:

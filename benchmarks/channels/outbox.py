@@ -99,11 +99,12 @@ async def promised(hermes: Hermes, line: Line, chat: int) -> None:
     """Messages of one person, each with its answer in the outbox, and the job that brings them out. As turns leave them, without turns."""
     parts, account, person = hermes.adapters, line.to[chat % line.accounts].name, str(6_281_200_000_000 + chat)
     async with hermes.database.begin() as tx:
-        user, _ = await parts.people.find_or_create(tx, account, line.platform, person, state=UserState.ACTIVE)
+        await parts.people.find_or_create(tx, account, line.platform, person, state=UserState.ACTIVE)
         for number in range(chat * line.each, (chat + 1) * line.each):
             event = MessageEvent(platform=line.platform, sender_id=person, text="hello")
             envelope = Envelope(event=event, account=account, channel_id=person, event_key=str(uuid4()))
-            receipt = await parts.inbox.accept(tx, envelope, user, uuid4())
+            receipt = await parts.inbox.accept(tx, envelope, uuid4())
+            assert receipt is not None
             claim = await parts.inbox.claim(tx, receipt.turn_id)
             assert isinstance(claim, Claim)
             text = f"I heard m{number}. That sounds lovely, tell me more about it."

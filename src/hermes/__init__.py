@@ -4,8 +4,10 @@ The map, in reading order: a room imports only rooms above it.
 
     graph          the message graph: edited like a list, keeps what every model saw (standard library only)
     trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
+    event_log      a log that is loaded with its first line
     turn           what flows through the router: a message in, an answer out
     graphemes      characters as a reader counts them
+    time_ids       ids that begin with the moment when they were made
     tasks          ends asyncio tasks, also where a cancellation gets lost
     http_client    sends HTTP requests: each once, and with errors that hold no secret
     ports          what Hermes needs from stores, models and platforms, as Protocols
@@ -20,6 +22,7 @@ The map, in reading order: a room imports only rooms above it.
     stores         the ports on PostgreSQL and Redis, and both servers as Python wheels
     packs          everything about one trade in one folder that can be removed: the concierge
     ops            logs, metrics, alerts, the event loop's heartbeat
+    console        what operators see and do, behind the pages, the commands and the API
     config         settings, read once from hermes.toml and HERMES_* variables
     app            the composition root: which adapter implements which port
     web            the HTTP server: the API, webhooks, the chat page, health and metrics

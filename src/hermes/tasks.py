@@ -21,9 +21,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import structlog
+from hermes.event_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 CLEANUP_WAIT_S = 1.0
 MAX_WAIT_S = 10.0

@@ -5,6 +5,7 @@ account, the channel, and the event key, which is the same when the platform sen
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,10 @@ class Platform(StrEnum):
 
 SEND_PLATFORMS = frozenset({Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM})
 """The platforms that Hermes sends its answers to. On the others clients fetch them."""
+
+
+PROGRAM_PLATFORMS = frozenset({Platform.REST, Platform.COMPLETIONS})
+"""The platforms on which programs write, and name users as they like. On the others people write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +66,14 @@ class Envelope:
     """The same for all items of an album, which are one turn together."""
     is_shared: bool = False
     """Whether people other than the sender read this channel: a group. The channel's parser decides it from what the platform says."""
+    is_own: bool = False
+    """Whether the conversation is the sender's own: a client of the API named no channel. A private conversation belongs to its user."""
     sender_name: str = ""
     """The sender's display name at the platform. Senders choose it freely, so it proves nothing."""
     api_key_id: UUID | None = None
     """The API key with which a program sent it; None on platforms where people write."""
+    choice: str = ""
+    """The id of the button that the sender pressed, as Hermes gave it to the platform. No text that a person writes gets here."""
 
     @property
     def conversation_key(self) -> str:
@@ -84,8 +93,13 @@ class AgentResponse:
     tool_calls_made: int = 0
     backend: str = ""
     cache_hit: bool = False
+    saved_usd: float = 0.0
+    """What an answer from the cache would have cost."""
+    offers: Sequence[Mapping[str, Any]] = ()
+    """What waits for the user's approval: `code`, `tool`, `text`, `expires_at` and `buttons` of each."""
 
 
 def response_json(response: AgentResponse) -> dict[str, Any]:
     """The answer as `POST /v1/messages` returns it."""
-    return {**asdict(response), "turn_id": str(response.turn_id)}
+    fields = {**asdict(response), "turn_id": str(response.turn_id)}
+    return fields if response.offers else {name: value for name, value in fields.items() if name != "offers"}

@@ -174,6 +174,8 @@ class ChatCompletions(Vendor):
         head = self._head("chat.completion", body)
         if usage := usage_of(say):
             head["usage"] = usage
+        if self.flavour is Flavour.SGLANG:  # in streams it says nothing about its weights
+            head["metadata"] = {"weight_version": say.weight_version}
         return self._with_prompt({**head, "choices": [choice]}, say, body)
 
     def _head(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:

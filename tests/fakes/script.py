@@ -54,6 +54,8 @@ class Say:
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
+    weight_version: str = "default"
+    """What SGLang calls its weights."""
     drip_s: float = 0.0
     """A pause before every piece of a stream."""
     cut: Cut | None = None

@@ -58,6 +58,7 @@ class Vendor(ABC):
         prompt_token_ids: Sequence[int] | None = None,
         token_ids: Sequence[int] | None = None,
         logprobs: Sequence[float] | None = None,
+        weight_version: str = "default",
         drip_s: float = 0.0,
         cut: Cut | None = None,
         cut_after: int = 1,

@@ -339,7 +339,8 @@ class House:
         texts = await self._texts({row[0] for row in found})
         assert sorted(texts.values()) == sorted(set(texts.values())), "a message is there twice"
         answered = {turn for turn in turns if texts[turn] not in buried}
-        assert {texts[turn]: turns[turn] for turn in answered if turns[turn] != ANSWERED} == {}
+        unlike = {texts[turn]: turns[turn] for turn in answered if turns[turn] != ANSWERED}
+        assert unlike == {}, f"turns that did not end with one answer: {unlike}\n{self._last_words()}"
 
         answers = {turn: await self.answer(turn) for turn in turns}
         given: dict[str, set[str | None]] = defaultdict(set)

@@ -39,6 +39,7 @@ class Point:
             ("outbox.settle", False),
             ("outbox.settle", True),
             ("commit:outbox.settle", False),
+            ("outbox.settle_sent", False),
         }
 
     @property
@@ -51,15 +52,27 @@ CLAIM = ["inbox.claim", "people.get", "credits.reserve"]
 PREPARE = ["souls.load", "sessions.find_current", "histories.read", "images.look"]
 ASK = ["journal.begin", "answer", "journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
+AT_ONCE = ["turn_ends.end"]
 TELL = ["histories.append", "replies.announce"]
-SEND = ["outbox.take", "commit:outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
+SEND = ["outbox.take", "commit:outbox.take", "send", "outbox.settle_sent", "outbox.settle", "commit:outbox.settle"]
 
 POINTS = [
     Point(place, is_after, turn, platform)
     for turn, platform, places in (
-        (2, Platform.REST, ["turn", *CLAIM, *PREPARE, *ASK, *END, *TELL]),
+        (2, Platform.REST, ["turn", *CLAIM, *PREPARE, *ASK, *END, *AT_ONCE, *TELL]),
         (2, Platform.TELEGRAM, SEND),
-        (1, Platform.TELEGRAM, [*CLAIM, "sessions.current", "commit:sessions.current", *ASK, "commit:inbox.hold", "commit:outbox.settle"]),
+        (
+            1,
+            Platform.TELEGRAM,
+            [
+                *CLAIM,
+                *("sessions.current", "commit:sessions.current"),
+                *ASK,
+                "commit:inbox.hold",
+                *AT_ONCE,
+                *("outbox.settle_sent", "commit:outbox.settle"),
+            ],
+        ),
     )
     for place in places
     for is_after in (False, True)

@@ -21,8 +21,8 @@ from psycopg_pool import AsyncConnectionPool
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.runtime import Transaction
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.spending import PostgresCredits
 
 BANK = PostgresCredits()
 

@@ -23,7 +23,7 @@ import aiohttp
 import psycopg
 import pytest
 
-from hermes.app.home import new_master_key
+from hermes.app.master_keys import new_master_key
 from tests.faults.house import GRANT, QUICK
 
 OLDER_SOURCE = os.environ.get("HERMES_TEST_OLDER_SOURCE")

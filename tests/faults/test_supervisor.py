@@ -143,3 +143,14 @@ def test_no_process_is_replaced_while_the_database_is_away(watched: Tree, nurser
     assert [watched.children(role) for role in ("serve", "worker")] == before
     assert (watched.events("process_replaced"), watched.events("process_died")) == ([], [])
     assert "process_stalled" not in watched.process_events(), "a process that could not write its row is not stalled"
+
+
+@pytest.mark.parametrize("store", ["postgres", "valkey"])
+def test_a_killed_store_runs_again_and_no_process_is_replaced(watched: Tree, nursery: Nursery, tmp_path: Path, store: str) -> None:
+    children, killed = watched.children("serve") + watched.children("worker"), getattr(embedded.status(watched.home), store)
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    watched.wait_until(lambda: getattr(embedded.status(watched.home), store) not in (None, killed), f"{store} runs again")
+    assert asyncio.run(ask(watched, nursery, tmp_path, "a1", "a2", "b1")) == ["a1", "a2", "b1"]
+    assert watched.children("serve") + watched.children("worker") == children
+    assert watched.events("store_died")[0]["stores"] == [store]

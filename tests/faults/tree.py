@@ -104,6 +104,7 @@ def processes_of(home: Path) -> dict[int, str]:
 async def ask(tree: Tree, nursery: Nursery, folder: Path, *texts: str) -> list[str | None]:
     """Send messages to the running service, and wait for its answers."""
     settings = {name: value for name, value in tree.environ.items() if name in ("HERMES_MASTER_KEYS", *QUICK)}
+    settings["HERMES_VAULT"] = tree.environ["HERMES_HOME"]  # by the address of its stores, the house takes them for servers
     async with open_house(nursery, folder, tree.stores, **settings) as house:
         receipts = await house.send_all(*texts)
         await house.until_quiet(PATIENCE_S)

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +41,7 @@ from hermes.ports.processes import ProcessRole
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import Effect
 from hermes.stores.embeddings import HashedEmbeddings
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import WorkerOptions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
@@ -54,6 +55,16 @@ TURN: ContextVar[int] = ContextVar("turn", default=0)
 SIGNED = "\nprepared by "
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
 """The port calls of the transaction that is open."""
+
+STEP_BY_STEP = frozenset(
+    {
+        *("people.get", "credits.reserve", "sessions.find_current"),
+        *("inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"),
+    }
+)
+"""Places that only a turn has that no single statement begins and ends. A worker with a trap there drives all its turns so."""
+EVENTFUL = frozenset({"outbox.settle", "commit:outbox.settle"})
+"""Places that only a parcel has of which more is told than that it was sent. The platform of a worker with a trap there tells more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +175,11 @@ async def work(orders: Orders) -> None:
             journal=SignedJournal(parts.journal),
             outbox=PostgresOutbox(keyring, cut_off_s=orders.cut_off_s),
         )
+        if orders.trap is not None and orders.trap.place in STEP_BY_STEP:
+            adjusted = replace(adjusted, inbox=PostgresInbox(keyring), turn_ends=None)
         names = (
             *("people", "inbox", "sessions", "graphs", "histories", "credits", "journal"),
-            *("outbox", "interactions", "outcomes", "replies"),
+            *("outbox", "interactions", "outcomes", "replies", *(("turn_ends",) if adjusted.turn_ends is not None else ())),
         )
         return replace(adjusted, **{name: Snared(getattr(adjusted, name), name, snare) for name in names})
 
@@ -179,7 +192,8 @@ async def work(orders: Orders) -> None:
             sweep_s=settings.work.sweep_s,
             drain_s=settings.work.drain_s,
         )
-        hands = SnaredHands(hermes, snare, Postman(orders, snare))
+        postman = Postman(orders, snare, TROUBLE if orders.trap is not None and orders.trap.place in EVENTFUL else ())
+        hands = SnaredHands(hermes, snare, postman)
         log.info("worker_at_work")
         async with hermes.process.beating(ProcessRole.WORKER):
             await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
@@ -273,15 +287,16 @@ class SnaredHands:
         self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, deliver=self._courier.deliver, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
-    async def turn(self, turn_id: UUID) -> None:
+    async def turn(self, turn_id: UUID) -> bool:
         TURN.set(next(self._numbers))
         self._snare.reached("turn", is_after=False)
         try:
-            await self._turns.run(turn_id)
+            has_ended_job = await self._turns.run(turn_id)
         except Exception as error:
             log.info("turn_failed", error=type(error).__name__)
             raise
         self._snare.reached("turn", is_after=True)
+        return has_ended_job
 
     async def delivery(self, conversation_id: UUID) -> None:
         await self._courier.deliver(conversation_id)
@@ -293,17 +308,21 @@ class SnaredHands:
         """What is remembered of these messages is looked at elsewhere."""
 
 
+TROUBLE = (("breaker_opened", {"failures": 1}),)
+"""What a delivery tells beside that the parcel was sent."""
+
+
 class Postman:
     """Stands in for a platform that answers are sent to: notes every parcel that it was given."""
 
-    def __init__(self, orders: Orders, snare: Snare) -> None:
-        self._snare, self._post = snare, opened(orders.post)
+    def __init__(self, orders: Orders, snare: Snare, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        self._snare, self._post, self._events = snare, opened(orders.post), events
 
     async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         self._snare.reached("send", is_after=False)
         note(self._post, turn_id=str(parcel.turn_id), body=parcel.body, is_ambiguous=parcel.is_ambiguous, at=time.monotonic())
         self._snare.reached("send", is_after=True)
-        return DeliveryResult(state=OutboxState.SENT)
+        return DeliveryResult(state=OutboxState.SENT, events=self._events)
 
 
 SOON = datetime.now(UTC) + timedelta(days=30)

@@ -28,12 +28,12 @@ from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.users import UserState
 from hermes.router.outbox import render_text
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.seal import MasterKeys
@@ -122,7 +122,8 @@ class House:
             user, is_new = await self.people.find_or_create(tx, "bali", Platform.TELEGRAM, chat, state=UserState.ACTIVE)
             if is_new:
                 await self.credits.grant(tx, user.id, 10, f"signup:{user.id}")
-            receipt = await self.inbox.accept(tx, envelope, user, uuid4())
+            receipt = await self.inbox.accept(tx, envelope, uuid4())
+            assert receipt is not None
             claim = await self.inbox.claim(tx, receipt.turn_id)
             await self.credits.reserve(tx, user.id, receipt.turn_id)
         assert isinstance(claim, Claim)

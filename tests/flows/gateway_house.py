@@ -11,21 +11,25 @@ from redis.asyncio import Redis
 from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
 from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
+from hermes.gateway.chain import BackendPatience
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import LIST_PRICES, Prices
 from hermes.gateway.slots import Slots
+from hermes.gateway.unwell_models import ModelWatch
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import ModelRequest
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.spending import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.agent_spend import RedisAgentSpend
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.caches import RedisAnswerCache
 from hermes.stores.redis.global_spend import RedisGlobalSpend
+from hermes.stores.redis.model_breakers import RedisModelBreakers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 from tests.fakes.vendors import Vendors, vendors
@@ -124,6 +128,8 @@ async def open_house(database: Database, redis_url: str) -> AsyncIterator[House]
             deadline_s=5.0,
             cap_micro_usd=1_000_000,
             agent_caps=AgentCaps(agent_spend, lambda: caps),
+            watch=ModelWatch(RedisModelBreakers(redis, clock), bell),
+            patience={"anthropic": BackendPatience(1.0, is_same_streamed=True), "ollama": BackendPatience(2.0, is_same_streamed=True)},
         )
         try:
             yield House(gateway, v, database, budgets, spend, bell, user, metrics, caps)

@@ -19,13 +19,19 @@ class Obedient:
 
     def __init__(self) -> None:
         self.asked: list[ModelRequest] = []
+        self.next_calls: list[dict[str, Any]] = []
+        """What it calls the next time, in place of all that it is offered."""
 
     async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         self.asked.append(ask)
-        calls = [] if ask.tool_choice == "none" else list(self._calls(ask))
+        calls = [] if ask.tool_choice == "none" else self.next_calls or list(self._calls(ask))
+        self.next_calls = []
         if calls:
             return said(None, tool_calls=calls[:MOST_CALLS])
-        return said("\n".join(text_of(message) for message in ask.messages if message["role"] != "assistant"))
+        return said(self._say(ask))
+
+    def _say(self, ask: ModelRequest) -> str:
+        return "\n".join(text_of(message) for message in ask.messages if message["role"] != "assistant")
 
     def _calls(self, ask: ModelRequest) -> list[dict[str, Any]]:
         newest = text_of(ask.messages[-1])

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from hermes.app.root import Hermes, OpenTracer, open_hermes, open_no_tracer
-from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
+from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, RedisSettings, Secret, Settings, WebSettings, WorkSettings
 from hermes.ports.models import Models
 from hermes.stores.postgres.database import Database
 from hermes.web.server import serve_until_cancelled
@@ -104,9 +104,10 @@ async def running(
             home=Path(home),
             database_url=Secret(database_url),
             redis_url=Secret(redis_url),
-            database=DatabaseSettings(connect_timeout_s=1.0),
+            database=DatabaseSettings(connect_timeout_s=3.0),
             web=WebSettings(**settings),
             **{
+                "redis": RedisSettings(timeout_s=2.0),  # a busy machine is no outage
                 "work": WorkSettings(drain_s=0.1),
                 "inbox": InboxSettings(max_waiting=cap),
                 "memory": MemorySettings(asks_models=False),

@@ -35,7 +35,7 @@ from hermes.ops.alerts import AlertWriter, OperatorAlerts
 from hermes.ops.disk import DiskWatch
 from hermes.ops.metrics import LogAlerts, Metrics
 from hermes.ops.watcher import Watcher, WatchLimits
-from hermes.ports.alerts import AgentHourSpend, StoredAlert, WatchFigures
+from hermes.ports.alerts import AgentHourSpend, StoredAlert, WatchFigures, WellPlace
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.alerts import PostgresAlerts
@@ -262,8 +262,14 @@ class WatchHouse:
 
     async def look(self, **figures: Any) -> dict[str, int]:
         """Look at these figures; return the open alerts with their times."""
+        return await self.look_later(0, **figures)
+
+    async def look_later(self, seconds: float, **figures: Any) -> dict[str, int]:
+        """The same at a later time."""
+        await AlertWriter(self.alerts, MemoryTransactions(), self.records).write()
         self.watched.figures = WatchFigures(**figures)
-        await Watcher(MemoryTransactions(), self.watched, self.records, self.alerts, LIMITS).look(datetime.now(UTC))
+        later = datetime.now(UTC) + timedelta(seconds=seconds)
+        await Watcher(MemoryTransactions(), self.watched, self.records, self.alerts, LIMITS).look(later)
         await AlertWriter(self.alerts, MemoryTransactions(), self.records).write()
         return {f"{row.event} {row.subject}".strip(): row.times for row in self.records.rows.values() if row.ended_at is None}
 
@@ -297,6 +303,22 @@ async def test_each_figure_has_its_alert() -> None:
     assert await house.look() == {"agent_spend_unusual bali": 1}
 
 
+async def test_the_alerts_of_a_process_end_when_it_is_well_again_or_replaced() -> None:
+    house = WatchHouse()
+    now = datetime.now(UTC)
+    for event in ("process_stalled", "process_died", "process_crash_loop"):
+        house.alerts.alert(event, role="worker", host="a", pid=7, restarts=1)
+    opened = {f"{event} worker a": 1 for event in ("process_stalled", "process_died", "process_crash_loop")}
+    well = {"well_places": [WellPlace("worker", "a", now)]}
+    assert await house.look(well_places=[WellPlace("worker", "b", now), WellPlace("serve", "a", now)]) == opened
+    assert await house.look(**well) == {"process_died worker a": 1, "process_crash_loop worker a": 1}, "those may be repeated soon"
+    assert await house.look_later(60, **well) == {"process_crash_loop worker a": 1}
+    assert await house.look_later(180, well_places=[WellPlace("worker", "a", now - timedelta(hours=1))]) == {
+        "process_crash_loop worker a": 1
+    }, "none started since"
+    assert await house.look_later(180, **well) == {}
+
+
 def test_a_disk_that_fills_up_is_reported_until_it_is_mended() -> None:
     alerts, used = MemoryAlerts(), [89]
     disk = DiskWatch(Path("/nowhere/at/all"), alerts, limit_percent=90, usage=lambda _: (100, used[0], 100 - used[0]))
@@ -321,6 +343,11 @@ async def test_the_figures_are_those_of_the_tables(database: Database) -> None:
         """insert into chores (name, held_until, failed)
         values ('reminders', now(), 'KeyError'), ('dreams', now(), null), ('watch', now(), 'StoreUnavailable')""",
         "insert into kill_latch (by, reason) values ('ada', 'trial')",
+        """insert into processes (id, role, host, pid, version, started_at, beat_at, stalled_at, stopped_at)
+        select gen_random_uuid(), role, host, 7, '1', '2026-01-01', now() - age, case when is_stalled then now() end, stopped
+        from (values ('worker', 'a', interval '1 s', false, null), ('worker', 'a', '1 minute', false, now()),
+            ('worker', 'a', '10 minutes', true, null), ('worker', 'b', '1 s', false, null), ('worker', 'b', '1 minute', true, null),
+            ('command', 'c', '1 s', false, null)) as p (role, host, age, is_stalled, stopped)""",
     )
     spent = """insert into spend_hours (hour, account_id, agent, tier, purpose, model, calls, failed, refused, cache_hits, fell_over,
         tokens_in, tokens_out, cache_read, micro_usd, latency_ms)
@@ -337,6 +364,7 @@ async def test_the_figures_are_those_of_the_tables(database: Database) -> None:
     assert 99 < figures.oldest_s < 200
     assert figures.failing_chores == {"reminders": "KeyError"}, "the watch itself does not fail while it looks"
     assert figures.kill_switch == {"by": "ada", "reason": "trial"}
+    assert figures.well_places == [WellPlace("worker", "a", datetime(2026, 1, 1, tzinfo=UTC))], "the one killed ten minutes ago is gone"
     assert figures.spends == [AgentHourSpend("waiter", hour, 700, 100)]
 
 

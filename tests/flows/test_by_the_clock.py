@@ -49,6 +49,7 @@ from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -58,7 +59,6 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.spending import PostgresCredits
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.caches import RedisSoulCache
@@ -227,8 +227,9 @@ class House:
         event = MessageEvent(platform=platform, sender_id=sender, text=text)
         envelope = Envelope(event=event, account="bali", channel_id=sender, event_key=str(uuid4()))
         async with self.database.begin() as tx:
-            user, _ = await self.people.find_or_create(tx, "bali", platform, sender, state=UserState.ACTIVE)
-            receipt = await self.inbox.accept(tx, envelope, user, uuid4())
+            await self.people.find_or_create(tx, "bali", platform, sender, state=UserState.ACTIVE)
+            receipt = await self.inbox.accept(tx, envelope, uuid4())
+            assert receipt is not None
             claim = await self.inbox.claim(tx, receipt.turn_id)
         assert isinstance(claim, Claim)
         return claim
@@ -729,4 +730,4 @@ async def test_facts_get_a_vector_of_the_current_model_by_the_clock(house: House
     works = clockwork(house, Chore(name="re_embedding", every_s=3_600, do=embed_anew))
     await works.tick(NOON)
     await works.idle()
-    assert await house.rows("select distinct model from user_memory") == [("another",)]
+    assert await house.rows("select distinct coalesce(sealed_model, model) from user_memory") == [("another",)]

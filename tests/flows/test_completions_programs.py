@@ -20,8 +20,8 @@ from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.sessions import PostgresClientChats
-from hermes.stores.postgres.spending import PostgresModelCalls
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform

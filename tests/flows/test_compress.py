@@ -118,7 +118,7 @@ def test_an_export_of_a_folder_passes_over_what_is_hidden_in_it(folder: Path) ->
 
 
 def test_a_restart_out_of_the_store_leaves_a_run_that_is_at_work_alone(folder: Path) -> None:
-    places = OutputPaths(Path("x.jsonl"), Path("metrics.json"), is_folder=False, is_private=True)
+    places = OutputPaths(Path("x.jsonl"), Path("metrics.json"), is_folder=False)
     with lock_run_folder(places) as journal:
         journal.append("run", {})
         spooled = write(folder / ".x.jsonl.unfinished" / "stored.jsonl", [graph_line(12)])

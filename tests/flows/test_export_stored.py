@@ -111,11 +111,12 @@ async def test_what_people_allow_is_trained_and_everything_else_is_excluded_for_
     async def talk(key: dict[str, str], name: str) -> list[Sample]:
         """A chat with an edit, two answers at once and a compaction, and a second chat; return what was sampled."""
         begin = len(house.model.returned)
-        one = await house.say(key, [SYSTEM, user(f"{name} one")], name)
-        two = await house.say(key, [SYSTEM, user(f"{name} one"), one, user("two")], name)
-        await house.say(key, [SYSTEM, user(f"{name} ONE"), one, user("two"), two, user("three")], name)
-        await house.say(key, [SYSTEM, user(f"{name} ONE"), one, user("two"), two, user("twice")], name, n=2)
-        await house.say(key, [SYSTEM, user("(summary)"), two, user("four")], name)
+        chat = {"headers": {"X-Hermes-Session": f"chat of {name}"}}
+        one = await house.say(key, [SYSTEM, user(f"{name} one")], name, **chat)
+        two = await house.say(key, [SYSTEM, user(f"{name} one"), one, user("two")], name, **chat)
+        await house.say(key, [SYSTEM, user(f"{name} ONE"), one, user("two"), two, user("three")], name, **chat)
+        await house.say(key, [SYSTEM, user(f"{name} ONE"), one, user("two"), two, user("twice")], name, n=2, **chat)
+        await house.say(key, [SYSTEM, user("(summary)"), two, user("four")], name, **chat)
         await house.say(key, [user(f"{name} elsewhere")], name)
         return house.model.returned[begin:]
 

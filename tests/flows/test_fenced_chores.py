@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes.app.root import open_hermes
-from hermes.config import Secret, Settings
+from hermes.config import RetentionSettings, Secret, Settings
 from hermes.ports.errors import LeaseLost
 from hermes.ports.runtime import Transaction
 from hermes.router.chores import ChoreRun
@@ -28,7 +28,9 @@ class Lost:
 
 
 async def test_no_chore_opens_a_transaction_without_its_lease(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, database_url=Secret(database_url), redis_url=Secret(redis_url))
+    settings = Settings(
+        home=tmp_path, database_url=Secret(database_url), redis_url=Secret(redis_url), retention=RetentionSettings(messages_days=1)
+    )
     async with open_hermes(settings) as hermes:
         for chore in hermes.background_jobs.chores:
             with pytest.raises(LeaseLost):

@@ -20,7 +20,7 @@ from hermes.gateway.fleet import Adapter, Fleet, SwapFailed
 from hermes.ports.backends import Overloaded
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import Agent, FleetEvent, FleetEventKind, UserState
-from hermes.stores.postgres.accounts import PostgresAgents
+from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.turn import Platform
 from tests.fakes.vendors import vendors

@@ -1,21 +1,26 @@
 """The gateway on real stores and real HTTP: every call is let in once, paid once, and recorded, however it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
+from redis.asyncio import Redis
 
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.prices import Prices
 from hermes.gateway.slots import Slots
+from hermes.gateway.unwell_models import ModelWatch
 from hermes.ports.backends import CutShort, ModelRequest, TextDelta
 from hermes.ports.credits import BudgetSpent, CallsPaused
-from hermes.ports.models import Answer, AnswerStarted, CallOutcome, ChainFailed, NoCapacity, UnknownPrice
+from hermes.ports.models import Answer, AnswerStarted, CallOutcome, ChainFailed, ModelAddress, ModelCondition, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.redis.model_breakers import RedisModelBreakers
+from hermes.testing.memory import MemoryModelBreakers
 from tests.fakes.vendors import Cut
-from tests.flows.gateway_house import HELLO, House, open_house
+from tests.flows.gateway_house import HELLO, NOON, House, Noon, open_house
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ async def test_calls_tokens_and_cost_are_counted(house: House) -> None:
 
 
 async def test_a_call_that_nobody_answers_is_recorded_and_costs_nothing(house: House) -> None:
-    house.vendors.anthropic.fail(401)
+    house.vendors.anthropic.fail(403)
     house.vendors.anthropic.fail(500)
     with pytest.raises(ChainFailed, match=r"claude-sonnet: Unauthorized, claude-haiku: Overloaded"):
         await house.gateway.complete(HELLO, house.caller())
@@ -254,3 +259,112 @@ async def test_an_answer_of_the_second_model_is_not_given_as_the_first_ones(hous
     await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
     answer = await house.gateway.complete(HELLO, house.caller(may_use_cache=True))
     assert (answer.completion.message["content"], answer.model) == ("sonnet's", "claude-sonnet-4-6")
+
+
+# --- sick models
+
+
+def script(house: House, what: str) -> None:
+    sonnet = house.vendors.anthropic
+    match what:
+        case "429":
+            sonnet.fail(429, headers={"retry-after": "7"})
+        case "empty":
+            sonnet.empty()
+        case "page":
+            sonnet.html()
+        case "reset":
+            sonnet.reset()
+        case _:
+            sonnet.fail(int(what))
+
+
+@pytest.mark.parametrize(("what", "tries"), [("403", 1), ("429", 1), ("reset", 1), ("500", 3), ("529", 3), ("empty", 3), ("page", 3)])
+async def test_a_sick_primary_is_asked_once_or_thrice_in_fifty_calls(house: House, what: str, tries: int) -> None:
+    for _ in range(tries):
+        script(house, what)
+        house.vendors.anthropic.say("hi")
+    answers = [await house.gateway.complete(HELLO, house.caller()) for _ in range(50)]
+    assert {answer.model for answer in answers} == {"claude-haiku-4-5-20251001"}
+    asked = [seen.body["model"] for seen in house.vendors.anthropic.requests]
+    assert (asked.count("claude-sonnet-4-6"), len(asked)) == (tries, 50 + tries)
+    assert set(house.bell.rung) == {"backend_refused_us" if what == "403" else "model_unwell"}
+
+
+async def test_a_hanging_primary_costs_the_first_call_its_first_token_limit_and_later_ones_nothing(house: House) -> None:
+    house.vendors.anthropic.hang()
+    first, second = [await house.gateway.complete(HELLO, house.caller()) for _ in range(2)]
+    assert 1_000 <= first.latency_ms < 2_000
+    assert (second.latency_ms < 500, len(house.vendors.anthropic.requests)) == (True, 3)
+    page = (await house.metrics.exposition())[0].decode()
+    assert 'hermes_llm_attempts_total{backend="anthropic",outcome="skipped"} 1.0' in page
+
+
+class Later(Noon):
+    """A clock that the test advances."""
+
+    passed_s = 0.0
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.passed_s)
+
+
+async def test_no_later_caller_waits_for_a_model_that_hangs_and_a_small_call_finds_out_whether_it_is_back(
+    house: House, redis_url: str
+) -> None:
+    clock, vendor = Later(), house.vendors.anthropic
+    house.vendors.ollama.models[:] = ["llama3.2:latest"]
+    async with Redis.from_url(redis_url) as redis:
+        gateway = replace(house.gateway, watch=ModelWatch(RedisModelBreakers(redis, clock), house.bell))
+
+        async def ask() -> tuple[bool, str]:
+            """Whether the answer came at once, and from which backend."""
+            answer = await gateway.complete(HELLO, house.caller("starter"))
+            await gateway.wait_settled()
+            return answer.latency_ms < 500, answer.backend
+
+        vendor.hang()
+        assert await ask() == (False, "ollama")
+        clock.passed_s = 31.0  # its breaker lets one call through, which hangs again
+        vendor.hang()
+        assert (await ask(), len(vendor.requests)) == ((True, "ollama"), 2)
+        clock.passed_s = 62.0
+        assert (await ask(), len(vendor.requests)) == ((True, "ollama"), 2), "twice as long"
+        clock.passed_s = 93.0
+        assert (await ask(), len(vendor.requests)) == ((True, "ollama"), 3)
+        assert await ask() == (True, "anthropic")
+    calls = await house.ask("select purpose, outcome, api_key_id from calls order by created_at")
+    assert [call for call in calls if call[0] == "canary"] == [("canary", "failed", None), ("canary", "answered", None)]
+    probe = vendor.requests[2].body
+    assert (probe["max_tokens"], len(probe["messages"])) == (16, 1)
+
+
+async def test_a_call_that_is_given_up_while_the_breakers_are_read_holds_no_budget(house: House) -> None:
+    class Stuck(MemoryModelBreakers):
+        async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    gateway = replace(house.gateway, watch=ModelWatch(Stuck(), house.bell))
+    call = asyncio.create_task(gateway.complete(HELLO, house.caller()))
+    async with asyncio.timeout(5):
+        while (await house.budgets.used(house.user.id)).day_held == 0:  # noqa: ASYNC110  # a counter in Redis rings no bell
+            await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(5):
+        while (await house.budgets.used(house.user.id)).day_held:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert house.vendors.anthropic.requests == []
+
+
+async def test_another_process_does_not_ask_a_sick_model_either(house: House, database: Database, redis_url: str) -> None:
+    house.vendors.anthropic.fail(403)
+    await house.gateway.complete(HELLO, house.caller())
+    async with open_house(database, redis_url) as there:
+        answer = await there.gateway.complete(HELLO, there.caller())
+    assert [(attempt.name, attempt.outcome) for attempt in answer.attempts] == [
+        ("claude-sonnet", "skipped: breaker open"),
+        ("claude-haiku", "answered"),
+    ]

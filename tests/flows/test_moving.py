@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from hermes.app.backups import RestoreOptions, make_backup, restore_backup
-from hermes.app.home import new_master_key
+from hermes.app.master_keys import new_master_key
 from hermes.app.moving import discard_old, list_kept, move_database, name_server, upgrade_database, write_addresses
 from hermes.app.root import open_hermes
 from hermes.app.router import open_no_tools
@@ -26,6 +26,7 @@ from hermes.stores.embedded.home import Home, make_home, make_sockets, remove_so
 from hermes.stores.embedded.programs import choose_server_user, find_binaries, find_older_binaries
 from hermes.stores.embedded.rebuild import note_swap
 from hermes.stores.embedded.servers import scratch_home, start_postgres, stop_postgres
+from hermes.stores.key_vault import VaultFolder
 from hermes.stores.postgres.migrate import LOCK_ID
 from tests.conftest import data_folder
 from tests.flows.service import running
@@ -77,9 +78,9 @@ async def house(home: Path, redis_url: str) -> House:
     return House(settings_at(home), key)
 
 
-async def answers_on(url: str, redis_url: str, key: dict[str, str]) -> None:
+async def answers_on(url: str, redis_url: str, key: dict[str, str], vault: Path | None = None) -> None:
     """A Hermes works on this database, and knows who wrote before."""
-    async with running(url, redis_url, more={"master_keys": (Secret(MASTER_KEY),)}) as service:
+    async with running(url, redis_url, more={"master_keys": (Secret(MASTER_KEY),), "vault": vault}) as service:
         await say(service, key, text="hi again")
         found = await rows(url, "select count(distinct user_id), count(*) from inbox where state = 'done'")
         assert found == [(1, 2)]
@@ -241,11 +242,12 @@ async def test_an_older_major_version_is_named_with_the_command_and_upgraded(old
     assert (done.before, done.after, list_kept(older_house.settings)) == (OLDER_MAJOR, 18, [done.kept])
     with embedded.run_servers(older_house.home) as stores:
         after = await restored_rows(stores.database_url)
-        assert {name: after[name] for name in ("inbox", "users", "graph_messages", "credit_entries", "data_keys")} == {
-            name: before[name] for name in ("inbox", "users", "graph_messages", "credit_entries", "data_keys")
+        assert {name: after[name] for name in ("inbox", "users", "graph_messages", "credit_entries")} == {
+            name: before[name] for name in ("inbox", "users", "graph_messages", "credit_entries")
         }
+        assert await rows(stores.database_url, "select count(*) from data_keys where vault_number = 1") == [(before["data_keys"][0],)]
         assert await rows(stores.database_url, "show data_checksums") == [("on",)]
-        await answers_on(stores.database_url, redis_url, older_house.key)
+        await answers_on(stores.database_url, redis_url, older_house.key, older_house.home)
     assert await upgrade_database(older_house.settings) is None
     assert (done.kept / "PG_VERSION").read_text(encoding="ascii").strip() == str(OLDER_MAJOR)
     assert discard_old(older_house.settings) == [done.kept]
@@ -325,7 +327,12 @@ async def test_a_backup_takes_the_place_of_the_embedded_database_and_the_old_one
     assert (restored.kept / "PG_VERSION").exists()
     with embedded.run_servers(house.home) as stores:
         assert await rows(stores.database_url, "select id from accounts where id = 'later'") == []
-        await answers_on(stores.database_url, redis_url, house.key)
+        await answers_on(stores.database_url, redis_url, house.key, house.home)
+        [(vault,)] = await rows(stores.database_url, "select distinct vault from vault_buckets")
+    old = VaultFolder(house.home).create()
+    embedded.note_vault(restored.kept, old)  # as if the database that was replaced had had one
+    assert discard_old(house.settings) == [restored.kept]
+    assert [file.name for file in house.home.glob("vault-*")] == [f"vault-{vault}.keys"], "its vault goes with it"
 
 
 async def test_a_damaged_embedded_database_is_no_hindrance_and_the_restore_says_what_is_unknown(house: House, tmp_path: Path) -> None:

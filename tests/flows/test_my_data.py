@@ -8,10 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from yarl import URL
 
+from hermes.app.master_keys import visitor_keys
 from hermes.ports.errors import UserErased
+from hermes.ports.key_limits import KeyLimits
 from hermes.ports.users import UserChannel, UserState
 from hermes.turn import Platform
-from hermes.web.chat_page import VISITOR_COOKIE, visitor_id
+from hermes.web.visitors import VISITOR_COOKIE, sign, visitor_id
 from tests.flows.my_data import MONDAY, NOW, TURN, change_diet, dream, learn, user_on
 from tests.flows.service import Got, Service, got, running
 from tests.flows.test_web import error, out_of_reach
@@ -62,6 +64,7 @@ async def test_a_program_sees_all_that_is_kept_of_a_user_with_where_it_comes_fro
         "credits": {"available": 99, "reserved": 0},
         "channels": [{"account": "shop", "platform": "rest", "sender_id": "alice"}],
         "kept": {**KEPT, "facts": 3},
+        "opened_by_operators": 0,
         "facts": [
             {
                 **fact,
@@ -232,7 +235,7 @@ async def test_two_accounts_with_a_user_of_the_same_name_never_cross(service: Se
 
 
 async def test_where_else_somebody_writes_from_is_not_told(service: Service) -> None:
-    key = await service.key()
+    key = await service.key(limits=KeyLimits(users=["alice"]))
     await say(service, key)
     user = await user_on(service, ALICE)
     async with service.database.begin() as tx:
@@ -299,9 +302,11 @@ async def test_an_account_forgets_somebody_for_itself_and_the_last_one_for_good(
 
 # --- the chat page's visitor
 
-COOKIES = {name: {"Cookie": f"{VISITOR_COOKIE}={name * 43}"} for name in "ab"}
-MINE, YOURS = COOKIES["a"], COOKIES["b"]
-ME, YOU = (UserChannel("web", Platform.WEB, visitor_id(name * 43)) for name in "ab")
+
+def visitor(service: Service, name: str) -> tuple[dict[str, str], UserChannel]:
+    """The cookie of a browser, and its user."""
+    cookie = sign(name.encode() * 16, visitor_keys(service.hermes.settings)[0])
+    return {"Cookie": f"{VISITOR_COOKIE.name}={cookie}"}, UserChannel("web", Platform.WEB, visitor_id(cookie))
 
 
 async def enter(service: Service, cookie: Mapping[str, str]) -> None:
@@ -310,27 +315,29 @@ async def enter(service: Service, cookie: Mapping[str, str]) -> None:
 
 
 async def test_a_visitor_sees_and_takes_back_their_own_and_nobody_elses(service: Service) -> None:
-    for cookie in (MINE, YOURS):
+    (mine_headers, me), (your_headers, you) = visitor(service, "a"), visitor(service, "b")
+    for cookie in (mine_headers, your_headers):
         await enter(service, cookie)
-    mine, yours = await learn(service, ME, "likes tea", "has a dog"), await learn(service, YOU, "likes coffee")
-    assert [fact["text"] for fact in (await service.get("/web/my-data", MINE)).body["facts"]] == ["likes tea", "has a dog"]
-    assert error(await delete(service, f"/web/my-data/memory/{yours[0].id}", MINE)) == (404, "unknown_fact", None)
-    assert (await delete(service, f"/web/my-data/memory/{mine[0].id}", MINE)).status == 204
-    assert (await delete(service, "/web/my-data/memory", MINE)).body == {"forgotten": 1}
-    gone = await delete(service, "/web/my-data", MINE)
+    mine, yours = await learn(service, me, "likes tea", "has a dog"), await learn(service, you, "likes coffee")
+    assert [fact["text"] for fact in (await service.get("/web/my-data", mine_headers)).body["facts"]] == ["likes tea", "has a dog"]
+    assert error(await delete(service, f"/web/my-data/memory/{yours[0].id}", mine_headers)) == (404, "unknown_fact", None)
+    assert (await delete(service, f"/web/my-data/memory/{mine[0].id}", mine_headers)).status == 204
+    assert (await delete(service, "/web/my-data/memory", mine_headers)).body == {"forgotten": 1}
+    gone = await delete(service, "/web/my-data", mine_headers)
     assert gone.status == 204
-    assert gone.headers["Set-Cookie"].startswith(f'{VISITOR_COOKIE}=""; ')
+    assert gone.headers["Set-Cookie"].startswith(f'{VISITOR_COOKIE.name}=""; ')
     assert "Max-Age=0" in gone.headers["Set-Cookie"]
-    assert error(await service.get("/web/my-data", MINE)) == (404, "unknown_user", None)
-    assert [fact["text"] for fact in (await service.get("/web/my-data", YOURS)).body["facts"]] == ["likes coffee"]
+    assert error(await service.get("/web/my-data", mine_headers)) == (404, "unknown_user", None)
+    assert [fact["text"] for fact in (await service.get("/web/my-data", your_headers)).body["facts"]] == ["likes coffee"]
 
 
 async def test_without_a_cookie_or_from_another_page_nothing_is_shown_and_nothing_taken(service: Service) -> None:
-    await enter(service, MINE)
-    for cookie in ({}, {"Cookie": f"{VISITOR_COOKIE}=x"}, {"Cookie": f"{VISITOR_COOKIE}={'c' * 43}"}):
+    mine_headers, _ = visitor(service, "a")
+    await enter(service, mine_headers)
+    for cookie in ({}, {"Cookie": f"{VISITOR_COOKIE.name}=x"}, {"Cookie": f"{VISITOR_COOKIE.name}={'c' * 43}"}):
         assert error(await service.get("/web/my-data", cookie)) == (404, "unknown_user", None)
         assert error(await delete(service, "/web/my-data", cookie)) == (404, "unknown_user", None)
-    foreign = {**MINE, "Origin": "https://evil.example"}
+    foreign = {**mine_headers, "Origin": "https://evil.example"}
     for answer in (
         await service.get("/web/my-data", foreign),
         await delete(service, "/web/my-data/memory", foreign),
@@ -338,14 +345,14 @@ async def test_without_a_cookie_or_from_another_page_nothing_is_shown_and_nothin
         await delete(service, "/web/my-data", foreign),
     ):
         assert error(answer) == (403, "foreign_origin", None)
-    assert (await service.get("/web/my-data", {**MINE, "Origin": service.url})).status == 200
+    assert (await service.get("/web/my-data", {**mine_headers, "Origin": service.url})).status == 200
 
 
 async def test_the_api_describes_the_routes(service: Service) -> None:
     paths = (await service.get("/openapi.json")).body["paths"]
     found = {path: sorted(paths[path]) for path in paths if path.startswith("/v1/users")}
     assert found == {
-        "/v1/users/{user}/data": ["get"],
+        "/v1/users/{user}/data": ["delete", "get"],
         "/v1/users/{user}/memory": ["delete"],
         "/v1/users/{user}/memory/{fact_id}": ["delete"],
         "/v1/users/{user}": ["delete"],

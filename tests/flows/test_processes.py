@@ -72,6 +72,8 @@ async def test_a_worker_that_begins_no_turn_while_turns_wait_is_silent_until_one
         await hermes.turn(accepted.turn_id)
         await until_row(hermes, lambda row: row.silent_at is None and row.progress_at is not None)
         assert [event for event, _ in alerts.alerts] == ["process_silent"]
+        await until_row(hermes, lambda _: bool(alerts.ended))
+        assert [(event, facts["role"]) for event, facts in alerts.ended] == [("process_silent", "worker")]
 
 
 async def test_the_age_of_the_oldest_turn_counts_turns_that_could_begin_now(database_url: str, redis_url: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ CHAT = "/v1/chat/completions"
 SONNET = "claude-sonnet-4-6"
 SMOLLM = "SmolLM2-135M-Instruct.Q4_1"
 """What the file of weights is called."""
-TEXT_FORMATS = {"sharegpt", "openai", "atif"}
+TEXT_FORMATS = {"sharegpt", "llamafactory", "openai", "atif"}
 
 
 def body(model: str = SONNET, text: str = "Hello!", **more: Any) -> dict[str, Any]:
@@ -140,7 +140,9 @@ async def test_a_script_under_a_name_of_the_operators_is_still_a_script(database
         assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 3}
 
 
-async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, redis_url: str, tmp_path: Path) -> None:
+async def test_a_local_model_is_named_as_itself_and_trained_off_policy_as_its_prompts_are_derived(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
     pytest.importorskip("xllamacpp")
     more = {"llm": LlmSettings(stand_in=StandIn.LOCAL)}
     async with running(database_url, redis_url, has_worker=False, more=more) as service:
@@ -153,25 +155,57 @@ async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, r
         got = await service.post(CHAT, body(tools=[tool]), key)
         assert (got.body["model"], got.body["hermes"]["backend"]) == ("scripted", "scripted"), "the small model takes no tools"
         await house.save()
-        manifest, _ = await house.export("parquet")
+        manifest, complaint = await house.export("parquet")
         assert manifest["excluded"]["scripted answer"]["samples"] == 1
-        lines = [json.loads(line) for line in (tmp_path / "parquet" / "ledger.jsonl").read_text().splitlines()[1:]]
+        assert manifest["excluded"]["prompt tokens derived, not recorded"]["samples"] >= 1
+        assert manifest["trained"]["on_policy"] == {"rows": 0, "samples": 0, "tokens": 0}
+        assert "nothing in this export is trained" in complaint
+        manifest, _ = await house.export("parquet", "--include", "derived")
+        assert manifest["trained"]["on_policy"]["samples"] == 0
+        assert manifest["trained"]["off_policy"]["samples"] >= 1
+        lines = [json.loads(line) for line in (tmp_path / "parquet---include-derived" / "ledger.jsonl").read_text().splitlines()[1:]]
         assert {line["tokenizer"] for line in lines if line["trained"]} == {SMOLLM}
         manifest, _ = await house.export("sharegpt")
         assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 1}
 
 
+async def test_a_live_conversation_as_text_has_its_system_prompt_and_the_users_own_words(house: House) -> None:
+    key = await house.service.key(trains=True)
+    for text in ("Hello!", "Find me a cafe in Ubud"):
+        got = await house.service.post("/v1/messages", {"text": text, "user": "ann"}, key)
+        assert got.status == 200, got.body
+    graphs = await house.save()
+    [sent] = {
+        response.context[0]["content"] for graph in graphs for response in graph.responses() if response.context[0]["role"] == "system"
+    }
+    manifest, _ = await house.export("sharegpt", "--include", "scripted")
+    rows = [json.loads(line) for line in (house.folder / "sharegpt---include-scripted" / "sharegpt.jsonl").read_text().splitlines()]
+    assert {row["conversations"][0]["from"] for row in rows} == {"system"}
+    assert {row["conversations"][0]["value"] for row in rows} == {sent}
+    said = {turn["value"] for row in rows for turn in row["conversations"] if turn["from"] == "human"}
+    assert said == {"Hello!", "Find me a cafe in Ubud"}
+    assert all(row["hermes"]["left_out"]["notes"] >= 1 and "notes of user messages left out" in row["hermes"]["off_policy"] for row in rows)
+    assert (manifest["trained"]["on_policy"]["rows"], manifest["trained"]["off_policy"]["rows"]) == (0, len(rows))
+    await house.export("openai", "--include", "scripted")
+    messages = [
+        message
+        for line in (house.folder / "openai---include-scripted" / "openai.jsonl").read_text().splitlines()
+        for message in json.loads(line)["messages"]
+    ]
+    assert {message["content"] for message in messages if message["role"] == "user"} == said
+    assert {message["content"] for message in messages if message["role"] == "system"} == {sent}
+
+
 async def test_an_answer_of_a_turn_that_comes_from_the_cache_is_a_copy_and_no_second_sample(house: House) -> None:
     key = await house.service.key(trains=True)
     answers: list[dict[str, Any]] = []
-    while not answers or not answers[-1]["cache_hit"]:  # the prompt has the minute in it
-        assert len(answers) < 5
+    for _ in range(2):
         got = await house.service.post("/v1/messages", {"text": "thanks!", "user": "ann", "channel": f"c{len(answers)}"}, key)
         assert got.status == 200, got.body
         answers.append(got.body)
-    assert answers[-1]["text"] == answers[-2]["text"]
+    assert [(answer["text"], answer["cache_hit"]) for answer in answers] == [(answers[0]["text"], False), (answers[0]["text"], True)]
     graphs = await house.save()
     samples = {response.call.sample_id for graph in graphs for response in graph.responses() if response.call is not None}
-    assert len(samples) == len(answers) - 1
+    assert len(samples) == 1
     [copy_of] = [message["metadata"]["copy_of"] for graph in graphs for message in graph if "copy_of" in (message.get("metadata") or {})]
     assert copy_of in samples, "it names the sample that it is a copy of"

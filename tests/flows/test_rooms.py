@@ -1,6 +1,7 @@
 """In a room that several people share, nothing private of any of them is in the prompt, in a tool's result or in the answer: over platforms
 that check everything, with a model that obeys every message. In a private chat all of it stays."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
 from hermes.stores.postgres.database import connection_of
 from hermes.turn import Platform
-from tests.flows.obedient import Obedient, text_of, words_in
+from tests.flows.obedient import Obedient, call, text_of, words_in
 from tests.flows.service import Service, running
 
 pytestmark = pytest.mark.usefixtures("redis_url")
@@ -176,15 +177,17 @@ async def answered(platforms: FakePlatforms, service: Service, model: Obedient, 
     """Wait for the whole answer to what was just said, and return it."""
     before, asked = len(received()), len(model.asked)
     await platforms.telegram.world.changes.wait_until(lambda: len(model.asked) > asked and len(received()) > before, 30)
-    while await unsent(service):
-        seen = len(received())
-        await platforms.telegram.world.changes.wait_until(lambda seen=seen: len(received()) > seen, 30)
+    async with asyncio.timeout(30):
+        while await unsent(service):  # noqa: ASYNC110  # rows ring no bell; also what goes to another chat, such as an offer
+            await asyncio.sleep(0.02)
     return "\n".join(received()[before:])
 
 
 async def unsent(service: Service) -> bool:
     async with service.database.begin() as tx:
-        [[count]] = await (await connection_of(tx).execute(b"select count(*) from outbox where state = 'pending'")).fetchall()
+        [[count]] = await (
+            await connection_of(tx).execute(b"select count(*) from outbox where state in ('pending', 'attempting')")
+        ).fetchall()
     return bool(count)
 
 
@@ -202,7 +205,8 @@ async def test_what_is_private_of_one_stays_out_of_a_room_whatever_another_one_o
     assert has_none(asked, *SECRETS, BOOKED), "no prompt and no tool's result has them"
     assert has_none(heard, *SECRETS, BOOKED), "so no answer has"
     offered = {tool["function"]["name"] for ask in model.asked for tool in ask.tools}
-    assert offered <= {"venue_search", "dupe_search", "get_delivery_quote"}
+    only_offer = {"create_booking", "cancel_booking", "get_ride", "book_delivery", "share_fact"}
+    assert offered <= {"venue_search", "dupe_search", "get_delivery_quote", *only_offer}
     assert "venue_search" in offered
     refused = [text_of(message) for message in model.asked[-1].messages if "works for one person" in text_of(message)]
     assert len(refused) >= 3
@@ -361,3 +365,37 @@ async def test_a_picture_in_a_room_is_answered_from_itself(model: Obedient, data
         assert "calorie_scan" not in text_of(prompt.messages[-1])
         assert prompt.tool_choice is None
         assert await room.ask("select count(*) from meals") == [(0,)]
+
+
+async def test_a_person_shares_a_single_fact_with_a_room_and_takes_it_back(room: Room, model: Obedient) -> None:
+    await room.tell_secrets()
+    await room.bob("hello")
+
+    async def offer(speak: Speak, *, stop: bool = False) -> list[str]:
+        model.next_calls = [call("share_fact", {"what": "allergies", "stop": stop})]
+        await speak("please do that")
+        return [code for (code,) in await room.ask("select code from offers where tool = 'share_fact' and state = 'offered'")]
+
+    before = len(room.received())
+    assert await offer(room.bob) == [], "Bob has nothing of that kind, and Ada's is not his to share"
+    [code] = await offer(room.ada)
+    assert has_none("\n".join(room.received()[before:]), *SECRETS), "an offer shows the room nothing"
+    await room.bob(code)
+    await room.ada(code)
+    model.asked.clear()
+    await room.ada("what do you know of me?")
+    assert has_none(words_in(model.asked), *SECRETS), "nothing is shared before she approved it in private"
+    await room.privately(code)
+    model.asked.clear()
+    await room.ada("and now?")
+    [shown] = [secret for secret in SECRETS if secret in text_of(model.prompts[-1].messages[-1])]
+    others = [secret for secret in SECRETS if secret != shown]
+    assert has_none(words_in(model.asked), *others), "only the one fact"
+    model.asked.clear()
+    await room.bob("and what of me?")
+    assert has_none(text_of(model.prompts[-1].messages[-1]), *SECRETS), "it stands beside her own messages alone"
+    [code] = await offer(room.ada, stop=True)
+    await room.privately(code)
+    await room.ada("still?")
+    assert has_none(text_of(model.prompts[-1].messages[-1]), *SECRETS)
+    assert await room.ask("select count(*) from shared_facts") == [(0,)]

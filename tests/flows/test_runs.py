@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import pytest
 
-from hermes.config import CreditSettings, Secret
+from hermes.config import ApiSettings, CreditSettings, Secret
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.models import Answer, Caller
 from hermes.ports.users import UserChannel
@@ -319,6 +319,25 @@ async def test_a_stream_goes_on_behind_the_last_event_that_its_client_saw(servic
         assert rest == frames[at + 1 :]
     async with service.client.get(url, headers={**headers, "Last-Event-ID": frames[-1][0]}) as response:
         assert response.status == 204
+
+
+async def test_open_streams_of_a_key_are_limited_and_a_closed_one_makes_room(database_url: str, redis_url: str) -> None:
+    more = {"api": ApiSettings(max_streams=1)}
+    async with running(database_url, redis_url, has_worker=False, ping_s=0.2, more=more) as service:
+        key = await service.key()
+        run = await service.post("/v1/runs", {"input": "hi"}, key)
+        url = f"{service.url}{run.headers['Location']}/events"
+
+        async def status() -> int:
+            async with service.client.get(url, headers=key) as response:
+                return response.status
+
+        async with service.client.get(url, headers=key) as first:
+            await first.content.readline()
+            assert await status() == 429
+        async with asyncio.timeout(10):
+            while await status() != 200:  # noqa: ASYNC110  # the server notices when it next writes
+                await asyncio.sleep(0.05)
 
 
 async def test_a_run_outlives_the_web_process_that_took_it_in(database_url: str, redis_url: str) -> None:

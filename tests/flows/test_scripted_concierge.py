@@ -1,7 +1,7 @@
 """A first-time visitor without any key: the ten steps, the gate, the scripted concierge, and the tools on real tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -30,9 +30,10 @@ from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.soul.prompt_layers import SoulBase, message_note
 from hermes.soul.sanitize import scan
-from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.journal import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.journal import PostgresEffectRecords
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.testing.memory import RouterHarness
@@ -111,6 +112,13 @@ class Visit:
         self.tools = [result.name for result in ended.transcript.results] if ended.transcript else []
         return ended.text
 
+    async def approve(self) -> str:
+        """Send the code of the newest offer, which Hermes shows below the answer."""
+        async with self.database.begin() as tx:
+            rows = await connection_of(tx).execute(b"select code from offers where state = 'offered' order by made_at desc limit 1")
+            [[code]] = await rows.fetchall()
+        return await self.say(str(code))
+
     async def bookings(self) -> Sequence[Booking]:
         async with self.database.begin() as tx:
             return await self.concierge.bookings.of(tx, self.house.user.id)
@@ -142,7 +150,8 @@ async def visit(database: Database) -> Visit:
     )
     house = RouterHarness(models=Scripted(), souls=InBali(), tools=tools, images=Blind(), user=user)
     house.credits.available[user.id] = 100
-    return Visit(house, house.services, concierge, database)
+    services = replace(house.services, transactions=database, offers=PostgresOffers(keyring))
+    return Visit(house, services, concierge, database)
 
 
 def tomorrow(at: str) -> str:
@@ -165,13 +174,16 @@ async def test_a_visitor_finds_a_bar_books_a_table_and_changes_their_mind(visit:
     assert "[" not in found, "ids are for models"
     assert await visit.say("book the second one for 4") == "On which day, and at what time?"
     offer = f"Driftwood Deck in Canggu, {tomorrow('19:00')}, 4 people"
-    assert await visit.say("tomorrow at 7pm") == f"I can offer you this: {offer}. Shall I book it?"
+    assert await visit.say("tomorrow at 7pm") == f"I can offer you this: {offer}."
+    assert (await visit.say("yes please")).startswith("Please approve it yourself")
     assert await visit.bookings() == []
-    done = await visit.say("yes please")
+    done = await visit.approve()
     [booking] = await visit.bookings()
     assert done == f"Done: {offer}. The venue has not confirmed yet. Your booking has the code {booking.code}."
     assert await visit.say("show my bookings") == f"These are your bookings:\n\n• {booking.code}: {offer}, requested"
-    assert await visit.say(f"cancel {booking.code}") == f"Cancelled: {offer}."
+    assert await visit.say(f"cancel {booking.code}") == f"I can cancel this: {offer}."
+    assert [each.state for each in await visit.bookings()] == ["requested"]
+    assert await visit.approve() == f"Cancelled: {offer}."
     assert [each.state for each in await visit.bookings()] == ["cancelled"]
 
 
@@ -181,9 +193,7 @@ async def test_a_table_that_cannot_be_had_is_mended_in_the_next_message(visit: V
         f"I am afraid that does not work: Salt & Ember is closed at {tomorrow('09:00')}; its hours: Mo-Su 16:00-01:00. "
         "On which day, and at what time?"
     )
-    assert await visit.say("at 8 in the evening") == (
-        f"I can offer you this: Salt & Ember in Canggu, {tomorrow('20:00')}, 2 people. Shall I book it?"
-    )
+    assert await visit.say("at 8 in the evening") == (f"I can offer you this: Salt & Ember in Canggu, {tomorrow('20:00')}, 2 people.")
     assert (await visit.say("no")).startswith("All right, nothing is booked")
     assert await visit.bookings() == []
     unknown = await visit.say("book a table at Nowhere Bar for two tomorrow at 8pm")
@@ -212,11 +222,12 @@ async def test_reminders_preferences_goods_food_rides_and_cards(visit: Visit) ->
         "I ate nasi goreng": "It is in your food diary:\n\n• Fried rice, 300 g: 504 kcal",
         "how many calories today?": "504 kcal, protein 14 g",
         "I need a ride from Canggu to Ubud": "Ride from Canggu to Ubud, ",
-        "go ahead": "Noted as a request ",
         "how much is it to deliver a surfboard from Canggu to Ubud?": "Delivery from Canggu to Ubud, ",
         "make a birthday card for Ana saying See you at the beach!": "Card ",
     }
     answers = {text: await visit.say(text) for text in said}
     assert {text: answer[: len(said[text])] for text, answer in answers.items()} == said
-    assert answers["go ahead"].endswith("No driver is on the way: no ride company is connected here.")
+    ordered = await visit.approve()
+    assert ordered.startswith("Noted as a request ")
+    assert ordered.endswith("No driver is on the way: no ride company is connected here.")
     assert "See you at the beach!" in answers["make a birthday card for Ana saying See you at the beach!"]

@@ -51,10 +51,14 @@ class Screen:
                 seen += os.read(self.side, 1)
         return shown
 
-    def rest(self) -> str:
-        """All that still comes until the command has ended."""
-        seen = b""
+    def rest(self, press: str = "") -> str:
+        """All that still comes until the command has ended; `press` is typed again after each silent second."""
+        seen, deadline = b"", time.monotonic() + PATIENCE_S
         while True:
+            if not select.select([self.side], [], [], 1)[0]:
+                assert time.monotonic() < deadline, f"the command does not end: {seen.decode(errors='replace')!r}"
+                self.type(press)
+                continue
             try:
                 piece = os.read(self.side, 4096)
             except OSError:  # Linux says so when the other side is closed
@@ -62,6 +66,13 @@ class Screen:
             if not piece:
                 return seen.decode(errors="replace")
             seen += piece
+
+    def interrupt(self) -> str:
+        """Press Ctrl-C as a user does, again if nothing happens. Return all that still comes.
+
+        A signal between the prompt and the wait for input stays pending in CPython's readline until the next key."""
+        self.type("\x03")
+        return self.rest("\x03")
 
 
 @dataclass(frozen=True)
@@ -388,15 +399,13 @@ def test_ctrl_c_in_the_middle_leaves_everything_as_it_was(place: Place) -> None:
         screen.until("Model [none]: ")
         screen.type("none\n")
         screen.until("Port of Hermes on this machine ")
-        screen.type("\x03")
-        assert "hermes: stopped; nothing was written" in screen.rest()
+        assert "hermes: stopped; nothing was written" in screen.interrupt()
         assert screen.process.wait(PATIENCE_S) == 130
     with place.watched() as screen:
         screen.until("Model [none]: ")
         screen.type("anthropic\n")
         screen.until("API key of Anthropic: ")
-        screen.type("\x03")
-        assert "hermes: stopped; nothing was written" in screen.rest()
+        assert "hermes: stopped; nothing was written" in screen.interrupt()
         assert screen.process.wait(PATIENCE_S) == 130
     assert (place.files, (place.folder / "hermes.toml").read_text()) == (["hermes.toml"], before)
 

@@ -143,7 +143,7 @@ async def test_after_somebody_is_forgotten_their_words_are_in_no_prompt_and_in_n
     )
     assert [tuple(row) for row in asked[:3]] == [
         ("call_model", "llm_called", True),
-        ("call_model", "effect", False),  # Bob's own: sealed with a key that is gone
+        ("call_model", "llm_called", True),  # Bob's own
         ("call_model", "llm_called", True),
     ]
 

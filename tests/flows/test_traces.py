@@ -146,7 +146,7 @@ async def test_one_message_is_one_trace_from_the_webhook_to_the_delivered_answer
             model.fail(529)
             model.say("", tool_calls=[ToolCall("venue_search", {"area": "Canggu", "query": "sunset bar"}, id="toolu_1")], tokens_in=812)
             model.say("Salt & Ember it is.", tokens_in=900, tokens_out=20, cached=100)
-            t.ada.say("find me a sunset bar in Canggu for her birthday")
+            t.ada.say("I'm vegan. Find me a sunset bar in Canggu for her birthday")
             received = await t.ada.wait_for_messages(2, timeout_s=20)
             assert received[1].text == "Salt & Ember it is."
             await t.settled()
@@ -297,7 +297,7 @@ async def test_a_sampler_decides_for_all_processes(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     async with town(database_url, redis_url) as t:
-        t.ada.say("find me a sunset bar")
+        t.ada.say("I'm vegan. Find me a sunset bar")
         await t.until("select right(traceparent, 1) in ('1', '3') from inbox", [(False,)])  # the lowest bit says whether it is sampled
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_on")
         async with t.worker():

@@ -104,6 +104,10 @@ async def test_a_turns_cost_is_the_sum_of_all_calls_that_it_caused(database_url:
             [(micro_usd,)] = await ask(service, f"select sum(micro_usd) from calls where turn_id = '{turn}'")  # noqa: S608
             async with service.database.begin() as tx:
                 assert (await service.hermes.adapters.calls.cost_of_turn(tx, turn)).micro_usd == micro_usd
+            run = (await service.get(f"/v1/runs/{turn}", key)).body
+            [(tokens_in, tokens_out)] = await ask(service, f"select sum(tokens_in), sum(tokens_out) from calls where turn_id = '{turn}'")  # noqa: S608
+            usage = {"input_tokens": tokens_in, "output_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
+            assert (run["usage"], run["cost_usd"]) == (usage, float(micro_usd) / 1_000_000), "compaction and learning too"
             # The interaction has the price of the answer alone: it is written before the message is learned from.
             [(cost_usd,)] = await ask(service, f"select (meta ->> 'cost_usd')::float from interactions where turn_id = '{turn}'")  # noqa: S608
             assert 0 < cost_usd * 1_000_000 < micro_usd

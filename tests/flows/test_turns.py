@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,7 +11,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.app.adapters import Adapters
+from hermes.app.console_operations import queue_actions_from
 from hermes.app.root import Hermes, open_hermes
+from hermes.cli.actor import command_actor
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.users import UserState
@@ -141,6 +144,21 @@ async def test_a_message_without_an_answer_ends_in_an_apology_and_costs_nothing(
         await hermes.turn(turn_id)
         assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == (APOLOGY, 5)
         assert (await state(hermes, turn_id))[:2] == ("dead", 3)
+
+
+async def test_a_message_that_was_too_old_is_answered_once_it_is_revived(environ: dict[str, str]) -> None:
+    async with opened(environ) as hermes:
+        event = MessageEvent(platform=Platform.REST, sender_id="alice", text="hello")
+        sent_at = datetime.now(UTC) - timedelta(days=3)
+        envelope = Envelope(event=event, account="shop", channel_id="c", event_key="old", sent_at=sent_at)
+        turn_id = (await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)).turn_id
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), (await state(hermes, turn_id))[0]) == (APOLOGY, "dead")
+        async with hermes.database.begin() as tx:
+            await connection_of(tx).execute("update inbox set received_at = now() - interval '3 days'")
+        await queue_actions_from(hermes).revive(command_actor(), turn_id)
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == ("hello", 4)
 
 
 async def test_a_damaged_message_is_set_aside_and_the_next_one_answered(environ: dict[str, str]) -> None:

@@ -28,7 +28,10 @@ from hermes.web import serve_until_cancelled
 
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
 """The port calls of the transaction that is open."""
-PORTS = ("people", "inbox", "sessions", "graphs", "histories", "credits", "journal", "outbox", "interactions", "promises")
+PORTS = (
+    *("people", "inbox", "sessions", "graphs", "histories", "credits", "journal", "outbox", "interactions"),
+    *("idempotency_keys", "turn_ends"),
+)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ import asyncio
 import os
 import random
 import socket
-import string
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,9 +23,10 @@ from hermes.app.root import open_hermes
 from hermes.channels.fakes import FakePlatforms, open_platforms
 from hermes.config import load
 from hermes.ports.channels import ChannelAccount
-from hermes.stores.seal import new_master_key
+from hermes.stores.seal import KeyPurpose, decode_master_key, derive, new_master_key
 from hermes.testing.platforms import FakePlatform as Fake
 from hermes.turn import Platform
+from hermes.web.visitors import sign
 from tests.storm.machines import ROOT, Machine, Servers
 from tests.storm.people import ACCOUNT, Client, Phone, Program, Somebody, Visitor
 from tests.storm.weather import SPEED, WORKERS, Forecast, Talker
@@ -75,7 +75,8 @@ async def open_world(forecast: Forecast) -> AsyncIterator[World]:
         connect(mainland, url)
         opened_at = {name: opened["island" if name == "polled" else "mainland"] for name in fakes}
         http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
-        harbour = Harbour(fakes, opened_at, http, url, key, forecast.seed)
+        visitor_key = derive(decode_master_key(environ["HERMES_MASTER_KEYS"], 1), KeyPurpose.VISITOR)
+        harbour = Harbour(fakes, opened_at, http, url, key, visitor_key, forecast.seed)
         people = [harbour.arrival(talker) for talker in forecast.talkers]
         roles = [("web", 0), *(("worker", number) for number in range(WORKERS))]
         machines = [Machine(role, number, environ, folder) for role, number in roles]
@@ -185,6 +186,7 @@ class Harbour:
     http: aiohttp.ClientSession
     url: str
     key: str
+    visitor_key: bytes
     seed: int
 
     def arrival(self, talker: Talker) -> Somebody:
@@ -192,8 +194,8 @@ class Harbour:
         if talker.line == "rest":
             return Program(talker, self.http, self.url, self.key)
         if talker.line == "web":
-            cookie = "".join(random.Random(f"{self.seed}/cookie/{talker.number}").choices(string.ascii_letters + string.digits, k=43))
-            return Visitor(talker, self.http, self.url, cookie)
+            own = random.Random(f"{self.seed}/cookie/{talker.number}").randbytes(16)
+            return Visitor(talker, self.http, self.url, sign(own, self.visitor_key))
         fake: Any = self.fakes[talker.line]
         options = {"phone": None} if talker.is_nameless and talker.line.startswith("whatsapp") else {}
         return Phone(talker, fake.person(f"Person {talker.number}", **options), self.opened_at[talker.line])

@@ -17,7 +17,7 @@ import aiohttp
 
 from hermes.testing.platforms import FakePerson
 from hermes.testing.platforms import FakePlatform as Fake
-from hermes.web.chat_page import VISITOR_COOKIE, visitor_id
+from hermes.web.visitors import VISITOR_COOKIE, visitor_id
 from tests.storm.history import Received
 from tests.storm.weather import Message, Talker
 
@@ -216,4 +216,4 @@ class Visitor(Client):
         return f"/web/messages/{turn_id}"
 
     def _headers(self) -> Mapping[str, str]:
-        return {"Cookie": f"{VISITOR_COOKIE}={self._cookie}"}
+        return {"Cookie": f"{VISITOR_COOKIE.name}={self._cookie}"}

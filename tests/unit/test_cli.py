@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph, __version__
 from hermes.cli import build_app
+from hermes.console.graph_svg import svg_of_graph
 from tests.unit.graph.sessions import rich_session
 
 SRC = Path(__file__).parents[2] / "src"
@@ -109,7 +110,49 @@ def test_graph_prints_the_mermaid_source_that_the_library_draws(in_folder: Path)
 def test_graph_prints_counts_as_one_line_of_json(in_folder: Path) -> None:
     code, shown, complaints = hermes("graph", "small.json", "--json")
     assert (code, shown.count("\n"), complaints) == (0, 1, "")
-    assert json.loads(shown) == {"messages": 2, "versions": 2, "responses": 1, "status": "ok", "redacted": [], "problems": []}
+    counts = {"messages": 2, "versions": 2, "responses": 1, "status": "ok"}
+    assert json.loads(shown) == {**counts, "root": small().root, "is_sealed": True, "redacted": [], "problems": []}
+
+
+def test_graph_writes_one_image_and_never_over_a_file(in_folder: Path) -> None:
+    assert hermes("graph", "small.json", "--svg", "small.svg") == (0, "Wrote small.json to small.svg.\n", "")
+    assert Path("small.svg").read_text(encoding="utf-8") == svg_of_graph(small(), "small.json")
+    assert hermes("graph", "small.json", "--svg", "small.svg") == (2, "", "hermes: small.svg exists already\n")
+    assert hermes("graph", "small.json", "--svg", "no/where.svg")[::2] == (
+        2,
+        "hermes: cannot write no/where.svg: No such file or directory\n",
+    )
+
+
+def test_graph_lists_the_graphs_of_a_file(in_folder: Path) -> None:
+    Path("many.jsonl").write_text(f"{small().to_json()}\n{rich_session().to_json()}\n", encoding="utf-8")
+    code, shown, complaints = hermes("graph", "many.jsonl", "--list", "--json")
+    rich = rich_session()
+    assert (code, complaints) == (0, "")
+    assert json.loads(shown) == [
+        {"line": 1, "messages": 2, "versions": 2, "responses": 1},
+        {"line": 2, "messages": len(rich), "versions": len(rich.versions), "responses": len(list(rich.responses()))},
+    ]
+    assert hermes("graph", "many.jsonl", "--list")[1].split() == [
+        *("LINE", "MESSAGES", "VERSIONS", "RESPONSES", "1", "2", "2", "1"),
+        *("2", str(len(rich)), str(len(rich.versions)), str(len(list(rich.responses())))),
+    ]
+    assert json.loads(hermes("graph", "small.json", "--list", "--json")[1]) == [{"line": 1, "messages": 2, "versions": 2, "responses": 1}]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "which graph? Give a FILE, --conversation, --session or --turn; --list shows what there is"),
+        (("small.json", "--session", "x"), "which graph? Give one of FILE, --conversation, --session and --turn"),
+        (("--session", "x", "--conversation", "y"), "which graph? Give one of FILE, --conversation, --session and --turn"),
+        (("--session", "x", "--mermaid"), "--line, --mermaid and --whole need a FILE; --svg draws a stored conversation too"),
+        (("small.json", "--closed"), "--reason, --closed and --config need a conversation of the store"),
+        (("--list", "--session", "x"), "--list draws nothing: leave out --conversation, --session, --turn and --svg"),
+    ],
+)
+def test_graph_refuses_what_does_not_go_together(in_folder: Path, words: tuple[str, ...], complaint: str) -> None:
+    assert hermes("graph", *words) == (2, "", f"hermes: {complaint}\n")
 
 
 def test_graph_counts_a_sample_that_two_chats_hold_once(in_folder: Path) -> None:
@@ -155,20 +198,25 @@ def test_texts_are_shown_as_they_are_and_cannot_steer_the_terminal(in_folder: Pa
     assert "\x1b" not in shown
 
 
+def test_an_older_file_without_a_root_is_drawn_and_says_so() -> None:
+    code, shown, complaints = hermes("graph", str(Path(__file__).parent / "graph" / "rich_session_version_1.json"))
+    assert (code, complaints) == (0, "")
+    assert "\nverify: ok  (an older file without a root: " in shown
+
+
 # --- hermes graph: what is wrong
 
 
 def test_an_altered_graph_is_drawn_all_the_same_and_the_exit_code_says_so(in_folder: Path) -> None:
     code, shown, complaints = hermes("graph", "-", typed=altered(content="Capital of Spain?"))
     assert (code, shown) == (1, SMALL_PICTURE.format(title="standard input", status="broken").replace("France", "Spain"))
-    (response,) = small().responses()
-    assert complaints == f"hermes: response {response.id[:12]} (sample one): context, message or call was altered\n"
+    assert complaints == f"hermes: altered after it was saved: its root is not {small().root[:12]}, as the document said\n"
 
 
 @pytest.mark.parametrize("option", ["--json", "--mermaid"])
 def test_an_altered_graph_is_told_beside_the_other_outputs_too(option: str) -> None:
     code, shown, complaints = hermes("graph", "-", option, typed=altered(content="Capital of Spain?"))
-    assert (code, complaints.count("\n"), complaints.startswith("hermes: response ")) == (1, 1, True)
+    assert (code, complaints.count("\n"), complaints.startswith("hermes: altered after it was saved: ")) == (1, 1, True)
     if option == "--json":
         assert (json.loads(shown)["status"], json.loads(shown)["problems"]) == ("broken", [complaints.removeprefix("hermes: ").strip()])
     else:
@@ -177,9 +225,10 @@ def test_an_altered_graph_is_told_beside_the_other_outputs_too(option: str) -> N
 
 def test_a_complaint_is_one_line_whatever_the_document_holds() -> None:
     document = json.loads(small().to_json())
+    document["graphs"][0]["responses"][0]["id"] = "0" * 64
     document["graphs"][0]["responses"][0]["sample_id"] = "a\nb\x1b[31m [bold]c[/] :smile: " + "long " * 50
     code, _, complaints = hermes("graph", "-", typed=json.dumps(document))
-    assert (code, complaints.count("\n"), "\x1b" in complaints) == (1, 1, False)
+    assert (code, complaints.count("\n"), "\x1b" in complaints) == (1, 2, False)  # the root, and the response
     assert "(sample a b�[31m [bold]c[/] :smile: long long" in complaints
 
 
@@ -190,7 +239,10 @@ def test_a_complaint_is_one_line_whatever_the_document_holds() -> None:
         (b"hello", "is not a message graph: document: not JSON (Expecting value: line 1 column 1 (char 0))"),
         (b"[1]", "is not a message graph: document: expected an object, got list"),
         (b'{"form\\nat": 1}', "is not a message graph: format: expected 'hermes.graph', got None"),
-        (b'{"format": "hermes.graph", "version": 9}', "is not a message graph: version: this reader knows version 1, the document says 9"),
+        (
+            b'{"format": "hermes.graph", "version": 9}',
+            "is not a message graph: version: this reader knows versions 1 and 2, the document says 9",
+        ),
         (b'{"format": "hermes.graph", "version": 1, "a\\nb": 1}', "is not a message graph: document.a b: unknown field"),
         (b'"caf\xe9"', "is not a message graph: not UTF-8 text"),
         (small().to_json().encode("utf-16"), "is not a message graph: not UTF-8 text"),
@@ -220,7 +272,7 @@ def test_two_kinds_of_output_at_once_are_refused(in_folder: Path) -> None:
     assert hermes("graph", "small.json", "--json", "--mermaid") == (
         2,
         "",
-        "hermes: --mermaid and --json exclude each other; give one of them\n",
+        "hermes: --mermaid, --json and --svg exclude each other; give one of them\n",
     )
 
 
@@ -322,7 +374,7 @@ def test_a_fault_of_hermes_is_not_taken_for_a_missing_extra(tmp_path: Path) -> N
     (tmp_path / "hermes" / "cli").mkdir(parents=True)
     (tmp_path / "hermes" / "__init__.py").touch()
     (tmp_path / "hermes" / "cli" / "__init__.py").write_text((SRC / "hermes" / "cli" / "__init__.py").read_text(encoding="utf-8"))
-    code, shown, complaints = process(tmp_path, command=(sys.executable, "-I", "-S", "-c", BARE))
+    code, shown, complaints = process(tmp_path, command=(sys.executable, "-I", "-c", BARE))
     assert (code, shown) == (1, "")
     assert complaints.endswith("ModuleNotFoundError: No module named 'hermes.cli.command_table'\n")
 

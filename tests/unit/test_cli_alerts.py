@@ -134,7 +134,8 @@ def test_an_alert_is_muted_unmuted_and_ended(run: Run, database_url: str) -> Non
     assert run("alerts", "mute", "breaker_opened", "--for", "0h").exit_code == 2
     number = json.loads(run("alerts", "list", "--json").stdout)[0]["id"]
     assert run("alerts", "end", str(number), "--by", "ada").stdout == "breaker_opened has ended: 3 times.\n"
-    assert run("alerts", "end", "999").exit_code == 2
+    assert run("alerts", "end", "999").stderr == "hermes: there is no alert 999; `hermes alerts list --all` shows them\n"
+    assert run("alerts", "end", "soon").stderr == "hermes: 'soon' is not the number of an alert; `hermes alerts list` shows them\n"
     assert run("alerts", "list").stdout == "There is no open alert.\n"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -31,7 +32,7 @@ from hermes.turn import Platform
 from tests.fakes.vendors import vendors
 
 Run = Callable[..., Result]
-CHORES = ["reminders", "light_dreams", "deep_dreams", "re_embedding"]
+CHORES = ["reminders", "offers", "light_dreams", "deep_dreams", "re_embedding"]
 SURFS = ("I surf at dawn every Monday", "My new surf board is blue", "I taught my cousin to surf", "I hurt my knee while I was surfing")
 
 
@@ -198,7 +199,8 @@ def test_the_probe_knows_a_fresh_beat_from_an_old_one_and_from_none(run: Run, tm
     assert (run("health", "--beat-file", str(file)).exit_code, run("health", "--beat-file", str(file)).output) == (0, "")
     os.utime(file, (time.time() - 20, time.time() - 20))
     old = run("health", "--beat-file", str(file))
-    assert (old.exit_code, old.stderr) == (1, "hermes: the last beat is 20 s old: the process is blocked, stopped or silent\n")
+    assert old.exit_code == 1
+    assert re.fullmatch(r"hermes: the last beat is 2\d s old: the process is blocked, stopped or silent\n", old.stderr)
     assert run("health", "--beat-file", str(file), "--max-age-s", "30").exit_code == 0
 
 

@@ -162,9 +162,15 @@ def test_costs_are_split_by_what_is_asked_for(run: Run) -> None:
     assert shown[1].split()[:2] == ["canary", "$0.00"]
     assert shown[-1] == "In all $0.00 for 1 call."
     assert [line.split(",")[0] for line in run("costs", "--by", "key", "--csv").stdout.splitlines()] == ["key", ""]
+    [row] = read(run("costs", "--by", "platform", "--json"))  # the former name
+    assert (row["channel"], row["values"], row["micro_usd_before"]) == ("", 1, 0)
+    [row] = read(run("costs", "--by", "user", "--json"))
+    assert (row["calls"], "tokens_in" in row) == (1, False)
+    assert "no tool" in run("costs", "--by", "tool", COLUMNS="200").stdout
     for words, says in (
         (("--json", "--csv"), "--json and --csv are two formats; choose one"),
-        (("--since", "soon"), "--since 'soon' is not a time"),
+        (("--since", "soon"), "since 'soon' is not a time"),
+        (("--by", "moon"), "costs are not split by 'moon'; expected agent, model"),
     ):
         result = run("costs", *words)
         assert (result.exit_code, says in result.stderr) == (2, True)

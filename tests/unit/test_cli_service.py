@@ -36,12 +36,44 @@ def test_a_key_is_made_shown_once_listed_and_revoked(run: Run) -> None:
     secret = made.stdout.strip()
     assert made.exit_code == 0
     assert secret.startswith("hk_")
-    assert "not shown again" in made.stderr
+    assert "not shown again: " not in made.stderr
+    assert "not shown again. Limits: dollars a day $5.00." in made.stderr
     [listed] = json.loads(run("keys", "list", "--json").stdout)
     assert (listed["name"], listed["account"], listed["prefix"], listed["revoked_at"]) == ("shop", "bali", secret[:11], None)
     assert secret not in run("keys", "list").stdout
     assert run("keys", "revoke", "shop").stdout == f"shop ({secret[:11]}…) is revoked.\n"
     assert json.loads(run("keys", "list", "--json").stdout)[0]["revoked_at"] is not None
+
+
+def test_the_limits_of_a_key_are_set_shown_with_what_is_used_and_changed(run: Run) -> None:
+    limits = ["--usd-per-day", "12.5", "--rpm", "600", "--at-once", "8", "--users", "acme-*", "--channels", "support", "--expires", "30d"]
+    made = json.loads(run("keys", "create", "acme", *limits, "--networks", "10.0.0.0/8,::1", "--models", "claude-haiku", "--json").stdout)
+    assert made["channels"] == ["support"]
+    assert {name: made["limits"][name] for name in ("usd_per_day", "usd_per_month", "rpm", "at_once", "models", "users", "networks")} == {
+        "usd_per_day": 12.5,
+        "usd_per_month": None,
+        "rpm": 600,
+        "at_once": 8,
+        "models": ["claude-haiku"],
+        "users": ["acme-*"],
+        "networks": ["10.0.0.0/8", "::1"],
+    }
+    shown = {line.split("  ")[0]: line.split()[-1] for line in run("keys", "show", "acme").stdout.splitlines() if "  " in line}
+    assert (shown["dollars a day"], shown["requests a minute"], shown["users"]) == ("$12.50", "600", "acme-*")
+    changed = run("keys", "set", "acme", "--usd-per-day", "none", "--rpm", "5", "--channels", "none")
+    assert changed.stdout.startswith(
+        f"acme ({made['prefix']}…): requests a minute 5, calls at once 8, models claude-haiku, users acme-*, networks"
+    )
+    again = json.loads(run("keys", "show", "acme", "--json").stdout)
+    assert (again["limits"]["usd_per_day"], again["channels"], again["used"]["rpm"], again["used"]["usd_per_day"]) == (None, None, 0, 0.0)
+    assert run("keys", "show", "acme", HERMES_REDIS_URL="unix:///nowhere").exit_code == 0, "the limits are in PostgreSQL"
+    for words, reason in (
+        (("--usd-per-day", "-1"), "hermes: --usd-per-day: '-1' is no amount; expected US dollars such as 5 or 0.25, or none\n"),
+        (("--models", "claude-hiaku"), "hermes: there is no model 'claude-hiaku'; did you mean claude-haiku?\n"),
+        ((), "hermes: name what to change, such as --usd-per-day 10 or --rpm none; `hermes keys show` shows what is set\n"),
+    ):
+        refused = run("keys", "set", "acme", *words)
+        assert (refused.exit_code, refused.stderr) == (2, reason)
 
 
 def test_the_list_of_keys_has_one_cell_under_each_heading_and_is_not_cut_in_a_pipe(run: Run) -> None:
@@ -69,26 +101,26 @@ def test_a_key_that_is_not_there_is_one_line_and_code_2(run: Run) -> None:
 
 
 def test_the_master_key_is_made_in_the_home_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
-    run("keys", "list")
+    run("users", "list")
     file = tmp_path / "home" / "master.key"
     first = file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    run("keys", "list")
+    run("users", "list")
     assert file.read_text() == first
     assert [path.name for path in file.parent.iterdir() if path.name.startswith("master")] == ["master.key"]
 
 
 def test_production_refuses_to_start_without_a_master_key(run: Run, tmp_path: Path) -> None:
-    result = run("keys", "list", HERMES_ENVIRONMENT="production")
+    result = run("users", "list", HERMES_ENVIRONMENT="production")
     assert result.exit_code == 2
     assert "hermes keys new-master" in result.stderr
     assert not (tmp_path / "home").exists()
     key = run("keys", "new-master").stdout.strip()
-    assert run("keys", "list", HERMES_ENVIRONMENT="production", HERMES_MASTER_KEYS=key).exit_code == 0
+    assert run("users", "list", HERMES_ENVIRONMENT="production", HERMES_MASTER_KEYS=key).exit_code == 0
 
 
 def test_a_malformed_master_key_is_refused_and_not_echoed(run: Run) -> None:
-    result = run("keys", "list", HERMES_MASTER_KEYS="hunter2")
+    result = run("users", "list", HERMES_MASTER_KEYS="hunter2")
     assert result.exit_code == 2
     assert "hunter2" not in result.output
 
@@ -105,7 +137,7 @@ def test_every_fault_of_the_settings_is_a_line_and_code_2(run: Run, tmp_path: Pa
     (tmp_path / "hermes.toml").write_text("[web]\nprot = 1\n")
     result = run("up", HERMES_WEB_HOTS="x")
     assert result.exit_code == 2
-    assert "did you mean HERMES_WEB_HOST?" in result.stderr
+    assert "did you mean HERMES_WEB_HOSTS?" in result.stderr
     assert "did you mean web.port?" in result.stderr
     assert all(line.startswith("hermes: ") for line in result.stderr.splitlines())
 
@@ -126,7 +158,7 @@ def test_a_database_that_is_not_there_is_one_line_and_code_1(run: Run) -> None:
         ("HERMES_REDIS_URL", "redis://:s3cret/ss@cache"),
     ],
 )
-@pytest.mark.parametrize("command", [("fleet", "list"), ("doctor",)], ids=" ".join)
+@pytest.mark.parametrize("command", [("users", "show", "ann"), ("doctor",)], ids=" ".join)
 def test_what_is_no_address_is_one_line_without_its_password(run: Run, variable: str, value: str, command: tuple[str, ...]) -> None:
     result = run(*command, **{variable: value})
     assert result.exit_code in {1, 2}
@@ -141,7 +173,7 @@ def test_data_under_another_master_key_is_not_started_on(run: Run, database_url:
     with psycopg.connect(database_url) as connection:
         connection.execute("insert into users (id, state, referral_code) values (gen_random_uuid(), 'active', 'x')")
         connection.execute("insert into data_keys select id, 1, %s, '' from users", [name])
-    result = run("fleet", "list", HERMES_MASTER_KEYS=ours)
+    result = run("users", "show", "ann", HERMES_MASTER_KEYS=ours)
     assert result.exit_code == 2
     assert f"sealed under master keys that are not set ({name})" in result.stderr
     findings = {finding["part"]: finding for finding in json.loads(run("doctor", "--json", HERMES_MASTER_KEYS=ours).stdout)}
@@ -167,6 +199,7 @@ def test_the_doctor_finds_everything_well(run: Run) -> None:
         "web": "good",
         "postgres": "good",
         "schema": "good",
+        "vault": "good",
         "credits": "good",
         "workers": "warning",
         "redis": "good",

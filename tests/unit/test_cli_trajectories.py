@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -137,6 +138,16 @@ def test_a_tampered_export_is_noticed(tmp_path: Path) -> None:
     assert (code, errors.startswith("hermes: ")) == (1, True)
 
 
+def test_an_export_for_llamafactory_says_how_to_train_with_it_and_a_bare_one_verifies(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    said = run("export", graphs, "--out", tmp_path / "lf", "--format", "llamafactory")[1]
+    assert said.endswith(f"Train with dataset_dir: {tmp_path / 'lf'}, dataset: hermes, mask_history: true\n")
+    assert "mask_history" not in run("export", graphs, "--out", tmp_path / "bare", "--format", "sharegpt", "--bare")[1]
+    assert [run("verify", tmp_path / name, "--against", graphs)[0] for name in ("lf", "bare")] == [0, 0]
+    refused = run("export", graphs, "--out", tmp_path / "no", "--format", "trl", "--bare")
+    assert refused == (2, "", "hermes: only rows of sharegpt can be bare, not those of trl\n")
+
+
 def test_what_was_exported_as_sharegpt_can_be_imported(tmp_path: Path) -> None:
     run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out", "--format", "sharegpt")
     (lines,) = (path for path in (tmp_path / "out").iterdir() if path.name != "ledger.jsonl")
@@ -206,6 +217,46 @@ def test_an_export_without_anything_to_train_says_what_would_help(tmp_path: Path
         "hermes: nothing in this export is trained: 1 samples: no token ids; export them in a text format (--format sharegpt), "
         "or give them ids with --tokenizer DIR\n"
     )
+
+
+def test_an_export_without_any_advantage_says_so_in_one_line_with_what_to_do(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out")
+    [line] = [line for line in output.splitlines() if "advantage" in line]
+    assert (code, errors) == (0, "")
+    assert line == (
+        "Every advantage is 0, so a policy gradient would train nothing: no trained sample has one other than 0 (reward, rollout_reward "
+        "and advantage). Annotate rewards (graph.annotate, hermes batch with a verifier), or name the annotation that is the reward: "
+        "--reward NAME. Supervised training needs none."
+    )
+    _, output, _ = run("export", graphs, "--out", tmp_path / "text", "--format", "sharegpt")
+    assert "advantage" not in output
+
+
+def test_a_named_annotation_becomes_the_reward_and_groups_have_advantages(tmp_path: Path) -> None:
+    chat = MessageGraph([{"role": "user", "content": "q"}])
+    turn = chat.prepare()
+    for number in range(2):
+        call = CallRecord(prompt_token_ids=[1], token_ids=[number], logprobs=[-1.0], sample_id=str(number))
+        chat.annotate(chat.commit(turn, {"role": "assistant", "content": "a"}, call), rollout=str(number), task=number)
+    (tmp_path / "chat.json").write_text(chat.to_json())
+    words = ("export", tmp_path / "chat.json", "--reward", "task:rollout", "--advantages", "group")
+    code, output, _ = run(*words, "--out", tmp_path / "out")
+    assert (code, "advantage" in output) == (0, False)
+    assert [row["advantages"] for row in pq.read_table(tmp_path / "out" / "rows.parquet").to_pylist()] == [[0.0, -0.5], [0.0, 0.5]]
+    code, _, errors = run(*words, "--reward", "a:rollout", "--out", tmp_path / "two")
+    assert (code, errors) == (2, "hermes: only one annotation can be the reward of a rollout, not task and a\n")
+    code, _, errors = run("export", tmp_path / "chat.json", "--reward", "task:turn", "--out", tmp_path / "two")
+    assert (code, "expected NAME" in errors) == (2, True)
+
+
+def test_the_summary_says_what_is_on_and_off_policy(tmp_path: Path) -> None:
+    _, output, _ = run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out", "--format", "sharegpt")
+    assert [" ".join(line.split()) for line in output.splitlines() if "policy" in line] == [
+        *("on policy 4", "off policy 2"),
+        *("on policy 4", "off policy 2"),
+        *("on policy 8", "off policy 0"),
+    ]
 
 
 def test_a_wrong_annotation_is_named_and_the_rest_is_exported(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
+from hermes.app.master_keys import new_master_key
 from hermes.app.root import Hermes, open_hermes
 from hermes.cli import build_app
 from hermes.config import load
@@ -294,6 +296,28 @@ def test_who_is_forgotten_is_gone_after_a_second_word(users: Console) -> None:
         assert users.refused(*words) == "this user was erased; Hermes has no data about them"
     assert users.read("list") == []
     assert [user["id"] for user in users.read("list", "--state", "deleted")] == [other, stranger]
+
+
+def test_what_is_done_to_users_is_in_the_audit_log_and_memory_is_opened_with_a_reason_in_production(users: Console) -> None:
+    users.environ |= {"HERMES_ENVIRONMENT": "production", "HERMES_MASTER_KEYS": new_master_key()}
+    who = users.read("create")["id"]
+    users.said("credit", who, 10)
+    users.said("tier", who, "gold")
+    assert users.refused("memory", who) == "say in a few words why you open this; the words go into the audit log: --reason"
+    assert users.said("memory", who, "--reason", "they asked") == f"Hermes knows nothing about {who}.\n"
+    users.said("forget", who, "--yes")
+    with psycopg.connect(users.environ["HERMES_DATABASE_URL"]) as connection:
+        rows = connection.execute("select action, subject, allowed, reason, face, role from audit order by id").fetchall()
+    assert rows == [
+        (action, who, allowed, reason, "cli", "owner")
+        for action, allowed, reason in (
+            ("user.credit", True, ""),
+            ("user.tier", True, ""),
+            ("content.open", False, ""),
+            ("content.open", True, "they asked"),
+            ("user.forget", True, ""),
+        )
+    ]
 
 
 def test_help_teaches_with_examples(users: Console) -> None:

@@ -43,8 +43,8 @@ from hermes.config import (
 )
 from hermes.config.declarations import keys_of, known_settings, sections, table_of, tables
 from hermes.config.describe import describe_table
-from hermes.config.load import read_text
-from hermes.config.values import Address, Flag, LocalPath
+from hermes.config.value_reader import read_text
+from hermes.config.values import Address, Flag, HostName, LocalPath, Network
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 NAMES = [setting.name for setting in known_settings()]
@@ -220,6 +220,8 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     Secret: TEXTS.map(Secret),
     Flag: st.booleans(),
     Address: st.from_regex(r"https?://[a-z]{1,9}\.example(:[1-9][0-9]{1,3})?(/[a-z]{1,5})?", fullmatch=True),
+    HostName: st.from_regex(r"[a-z]{1,9}(\.[a-z]{1,5})?", fullmatch=True),
+    Network: st.ip_addresses().map(str),
     LocalPath: st.lists(st.from_regex(r"[a-z ]{0,5}[a-z]", fullmatch=True), max_size=3).map(lambda parts: Path("/", *parts)),
 }
 
@@ -232,12 +234,10 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values_of(get_args(hint)[0]), min_size=1, max_size=3).map(tuple)
     if get_origin(hint) is not Annotated:
         return st.sampled_from(list(hint))
-    number, field = get_args(hint)
-    bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "gt", "le") if hasattr(bound, name)}
-    whole = st.integers(bounds.get("ge", 1), bounds.get("le", 2**63 - 1))
+    number, allowed = get_args(hint)
     if number is int:
-        return whole
-    return st.floats(bounds.get("ge"), 1e9) if "ge" in bounds else st.floats(0, 1e9, exclude_min=True)
+        return st.integers(allowed.minimum, 2**63 - 1 if allowed.maximum is None else allowed.maximum)
+    return st.floats(allowed.minimum, 1e9, exclude_min=allowed.is_above)
 
 
 @st.composite
@@ -484,7 +484,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert faults(tmp_path, toml, environ) == [
         "hermes.toml: unknown setting hoem; did you mean home?",
         "hermes.toml: web.port is 'a'; expected a whole number from 0 to 65535",
-        "hermes.toml: unknown setting web.hots; did you mean web.host?",
+        "hermes.toml: unknown setting web.hots; did you mean web.hosts?",
         "hermes.toml: unknown section [lop]; did you mean [loop]?",
         "unknown variable HERMES_HOST; did you mean HERMES_WEB_HOST?",
         "HERMES_WEB_PORT is 'b'; expected a whole number from 0 to 65535",

@@ -22,6 +22,7 @@ from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelSpec, Tier
 from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Capabilities, FindingLevel, ModelRequest
 from hermes.ports.errors import StartRefused
+from hermes.ports.models import ModelAddress, UnknownPrice
 from tests.fakes.vendors import vendors
 
 TODAY = date(2026, 11, 15)
@@ -53,7 +54,7 @@ def refusal(tmp_path: Path, toml: str) -> list[str]:
 def test_with_a_key_and_nothing_else_everything_is_as_usual(tmp_path: Path) -> None:
     said = settings(tmp_path, **KEY)
     assert catalogue_from(said) == DEFAULT_CATALOGUE
-    assert prices_from(said).models() == Prices(LIST_PRICES).models()
+    assert prices_from(said).table() == Prices(LIST_PRICES).table()
     assert (missing_backends(said), replaced_backends(said)) == ({}, {})
     check_prices(catalogue_from(said), prices_from(said), TODAY)
 
@@ -138,7 +139,7 @@ def test_a_new_model_needs_only_a_backend_and_can_do_what_is_usual_there(tmp_pat
             "\n".join(
                 f"[models.{name}]\nbackend = 'ollama'\nid = 'x'\nprices = [{{input = {usd}, output = 1}}]" for name, usd in ("a1", "b2")
             ),
-            ["models.a and models.b are one model, x, with two prices; expected one of them"],
+            ["models.a and models.b are one model, x at ollama, with two prices; expected one of them"],
         ),
     ],
 )
@@ -174,14 +175,52 @@ def test_written_prices_replace_the_known_ones_of_the_same_id(tmp_path: Path) ->
         output = 5
         over = {tokens = 100, input = 2, output = 10, cache_write = 2.5, cache_write_1h = 4}
     """
-    prices = prices_from(settings(tmp_path, toml, **KEY)).models()
-    assert prices[HAIKU] == [
-        Price(HAIKU, EARLIEST_DAY, TokenRate.usd(0.8, 4, read=0.08)),
-        Price(HAIKU, date(2026, 12, 1), TokenRate.usd(1, 5), over=(100, TokenRate.usd(2, 10, write=2.5, hour=4))),
-    ]
-    assert {model: rows for model, rows in prices.items() if model != HAIKU} == {
-        model: rows for model, rows in Prices(LIST_PRICES).models().items() if model != HAIKU
+    prices = prices_from(settings(tmp_path, toml, **KEY))
+    assert prices.table() == {
+        **Prices(LIST_PRICES).table(),
+        ("anthropic", HAIKU): [
+            Price(HAIKU, EARLIEST_DAY, TokenRate.usd(0.8, 4, read=0.08), backend="anthropic"),
+            Price(HAIKU, date(2026, 12, 1), TokenRate.usd(1, 5), (100, TokenRate.usd(2, 10, write=2.5, hour=4)), "anthropic"),
+        ],
     }
+    assert prices.rate(ModelAddress("anthropic", HAIKU), TODAY, 0) == TokenRate.usd(0.8, 4, read=0.08), "no list price comes through"
+
+
+def test_one_model_at_two_backends_has_two_prices(tmp_path: Path) -> None:
+    toml = """
+        [backends.gpu]
+        kind = "vllm"
+        base_url = "http://gpu:8000/v1"
+        [backends.rented]
+        kind = "openai"
+        base_url = "https://host.example/v1"
+        [models.own]
+        backend = "gpu"
+        id = "qwen"
+        prices = [{input = 0, output = 0}]
+        [models.rented]
+        backend = "rented"
+        id = "qwen"
+        prices = [{input = 0.3, output = 1.2}]
+        [tiers.free]
+        chain = ["own", "rented"]
+    """
+    said = settings(tmp_path, toml, **KEY, HERMES_BACKENDS_RENTED_API_KEY="k")
+    prices = prices_from(said)
+    check_prices(catalogue_from(said), prices, TODAY)
+    assert [prices.rate(ModelAddress(backend, "qwen"), TODAY, 0) for backend in ("gpu", "rented")] == [FREE_RATE, TokenRate.usd(0.3, 1.2)]
+    with pytest.raises(UnknownPrice, match="there is no price for qwen of elsewhere on 2026-11-15"):
+        prices.rate(ModelAddress("elsewhere", "qwen"), TODAY, 0)
+
+
+def test_the_founding_prices_of_haiku_are_an_override_with_a_name(tmp_path: Path) -> None:
+    haiku, sonnet = ModelAddress("anthropic", HAIKU), ModelAddress("anthropic", "claude-sonnet-4-6")
+    rates = {
+        name: [prices_from(settings(tmp_path, f"[llm]\nprices = '{name}'", **KEY)).rate(model, TODAY, 0) for model in (haiku, sonnet)]
+        for name in ("vendor", "founding")
+    }
+    assert [(rate.tokens_in, rate.tokens_out) for rate in rates["founding"]] == [(800_000, 4_000_000), (3_000_000, 15_000_000)]
+    assert [(rate.tokens_in, rate.tokens_out) for rate in rates["vendor"]] == [(1_000_000, 5_000_000), (3_000_000, 15_000_000)]
 
 
 def test_a_chain_with_a_model_without_a_price_does_not_start(tmp_path: Path) -> None:
@@ -199,7 +238,10 @@ def test_what_nobody_bills_costs_nothing_under_any_id(tmp_path: Path) -> None:
     models = "[models.mine]\nbackend = 'local'\nid = 'my-weights'\n[models.opus]\nbackend = 'claude_local'\n"
     toml = f"{models}[tiers.free]\nchain = ['mine', 'opus']"
     said = settings(tmp_path, toml, **KEY)
-    assert [prices_from(said).rate(model, TODAY, 0) for model in ("my-weights", "opus")] == [FREE_RATE, FREE_RATE]
+    assert [prices_from(said).rate(ModelAddress(*at), TODAY, 0) for at in (("local", "my-weights"), ("claude_local", "opus"))] == [
+        FREE_RATE,
+        FREE_RATE,
+    ]
     check_prices(catalogue_from(said), prices_from(said), TODAY)
 
 
@@ -302,7 +344,7 @@ async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and
     assert {name: model.backend for name, model in catalogue.models.items() if name.startswith("claude-")} == dict.fromkeys(
         ["claude-haiku", "claude-sonnet", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"], "scripted"
     )
-    assert [prices.rate(model.id, TODAY, 0) for model in catalogue.models.values()] == [FREE_RATE] * len(catalogue.models)
+    assert [prices.rate(model.address, TODAY, 0) for model in catalogue.models.values()] == [FREE_RATE] * len(catalogue.models)
     check_prices(catalogue, prices, TODAY)
     assert "anthropic" not in backends
     scripted = backends["scripted"]
@@ -325,8 +367,13 @@ def test_written_prices_do_not_bill_a_script(tmp_path: Path) -> None:
     for stand_in in ("scripted", "local"):
         said = settings(tmp_path, f"{toml}[llm]\nstand_in = '{stand_in}'")
         catalogue, prices = catalogue_from(said), prices_from(said)
-        assert [prices.rate(catalogue.models[name].id, TODAY, 0) for name in ("claude-haiku", "claude-sonnet")] == [FREE_RATE, FREE_RATE]
-        assert prices.rate(HAIKU, TODAY, 0) == TokenRate.usd(1, 5), "the price of the model itself stays what it is"
+        assert [prices.rate(catalogue.models[name].address, TODAY, 0) for name in ("claude-haiku", "claude-sonnet")] == [
+            FREE_RATE,
+            FREE_RATE,
+        ]
+        assert prices.rate(ModelAddress("anthropic", HAIKU), TODAY, 0) == TokenRate.usd(1, 5), (
+            "the price of the model itself stays what it is"
+        )
 
 
 def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(tmp_path: Path) -> None:
@@ -334,7 +381,7 @@ def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(t
     assert said.environment is Environment.PRODUCTION
     assert (missing_backends(said), replaced_backends(said)) == ({"anthropic": "no key"}, {})
     assert catalogue_from(said) == DEFAULT_CATALOGUE
-    assert prices_from(said).rate(HAIKU, TODAY, 0) != FREE_RATE
+    assert prices_from(said).rate(ModelAddress("anthropic", HAIKU), TODAY, 0) != FREE_RATE
     assert "anthropic" not in backends_from(said, HttpClient())
 
 

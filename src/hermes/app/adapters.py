@@ -9,29 +9,35 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from hermes.app.alerting import Alerting, alerting_from
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.app.packs import read_user_tables
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
-from hermes.config import DeliverySettings, Settings
+from hermes.config import DeliverySettings, Settings, VectorStorage
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.metrics import Metrics
 from hermes.ports.credits import AgentSpend, Budgets, Credits, GlobalSpend
 from hermes.ports.events import OperationsEvents
 from hermes.ports.inbox import AnswerSignals, Inbox
+from hermes.ports.key_use import KeyUse
+from hermes.ports.live import BreakerReader, TurnNews
 from hermes.ports.memories import Dreams, Embeddings, Memories, PastMessages, SoulCache
-from hermes.ports.models import AnswerCache, ModelCalls, Models
+from hermes.ports.models import AnswerCache, ModelBreakers, ModelCalls, ModelPlans, Models
 from hermes.ports.outbox import Breakers
 from hermes.ports.processes import Processes
-from hermes.ports.runtime import Alerts, Chores
+from hermes.ports.runtime import Alerts, Chores, Months
 from hermes.ports.sessions import ClientChats, Graphs, Histories, Interactions, Journal, Sessions
 from hermes.ports.spending import SpendSums
 from hermes.ports.timeline import TurnTimelines
 from hermes.ports.tools import EffectRecords, MediaFetcher, Offers
+from hermes.ports.turn_end import TurnEnds
 from hermes.ports.users import Agents, ApiKeys, IdempotencyKeys, Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
-from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts, PostgresIdempotencyKeys
+from hermes.stores.postgres.agents import PostgresAgents
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -40,24 +46,31 @@ from hermes.stores.postgres.journal import (
     PostgresEffectRecords,
     PostgresInteractions,
     PostgresJournal,
-    PostgresOffers,
     PostgresTimelines,
 )
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.model_plans import PostgresModelPlans
+from hermes.stores.postgres.months import PostgresMonths
+from hermes.stores.postgres.offers import PostgresOffers
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.sessions import PostgresClientChats, PostgresSessions
 from hermes.stores.postgres.spend_sums import PostgresSpendSums
-from hermes.stores.postgres.spending import PostgresCredits, PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.turn_end import PostgresTurnEnds
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.agent_spend import RedisAgentSpend
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
-from hermes.stores.redis.breakers import RedisBreakers
+from hermes.stores.redis.breakers import RedisBreakerReader, RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.caches import RedisAnswerCache, RedisHistories, RedisSoulCache
 from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
+from hermes.stores.redis.key_counters import KeyCounters
+from hermes.stores.redis.model_breakers import RedisModelBreakers
+from hermes.stores.redis.turn_news import RedisTurnNews
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,7 @@ class Adapters:
     outbox: PostgresOutbox
     """With its dead letters and what platforms report about its messages, beside the port Outbox."""
     interactions: Interactions
+    turn_ends: TurnEnds | None
     timelines: TurnTimelines
     api_keys: ApiKeys
     idempotency_keys: IdempotencyKeys
@@ -84,6 +98,7 @@ class Adapters:
     agents: Agents
     calls: ModelCalls
     budgets: Budgets
+    key_use: KeyUse
     spend: GlobalSpend
     agent_spend: AgentSpend
     spend_sums: SpendSums
@@ -96,8 +111,13 @@ class Adapters:
     bases: SoulCache
     embeddings: Embeddings
     rota: Chores
+    months: Months
     processes: Processes
     breakers: Breakers
+    model_breakers: ModelBreakers
+    model_plans: ModelPlans
+    breaker_reader: BreakerReader
+    turn_news: TurnNews
     channel_accounts: PostgresChannelAccounts
     stream_events: OperationsEvents
     web: MediaFetcher
@@ -114,16 +134,18 @@ async def open_adapters(
     history, delivery = settings.history, settings.delivery
     alerting = alerting_from(settings, database, metrics, http)
     replies, alerts, batch = RedisAnswerSignals(client), alerting.alerts, ScriptBatch(client)
-    budgets = RedisBudgets(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch)
+    key_use = KeyCounters(client, database, calls, clock=SystemClock(), batch=batch)
+    budgets = RedisBudgets(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch, keys=key_use)
     web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
     adapters = Adapters(
         people=PostgresUsers(keyring, await read_user_tables(settings, database)),
         credits=PostgresCredits(),
-        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting, idle_s=history.idle_s),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
         histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
         journal=PostgresJournal(keyring),
+        turn_ends=PostgresTurnEnds(keyring),
         outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.max_queued, keep_dead_s=delivery.dead_letter_ttl_s),
         interactions=PostgresInteractions(),
         timelines=PostgresTimelines(),
@@ -136,6 +158,7 @@ async def open_adapters(
         agents=PostgresAgents(),
         calls=calls,
         budgets=budgets,
+        key_use=key_use,
         spend=RedisGlobalSpend(
             client, database, calls, records=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
         ),
@@ -144,14 +167,19 @@ async def open_adapters(
         cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
-        memories=PostgresMemories(keyring),
+        memories=PostgresMemories(keyring, seals_vectors=settings.memory.vectors is VectorStorage.SEALED),
         dreams=PostgresDreams(keyring),
         past_messages=PostgresPastMessages(keyring, idle_s=history.idle_s),
         bases=RedisSoulCache(client, database, keyring),
         embeddings=embeddings_from(settings, http),
         rota=PostgresChores(),
+        months=PostgresMonths(),
         processes=PostgresProcesses(),
+        model_breakers=RedisModelBreakers(client, SystemClock(), batch=batch),
+        model_plans=PostgresModelPlans(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
+        breaker_reader=RedisBreakerReader(client, SystemClock()),
+        turn_news=RedisTurnNews(client),
         channel_accounts=PostgresChannelAccounts(keyring),
         stream_events=PostgresOperationsEvents(),
         web=web,

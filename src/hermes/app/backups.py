@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import structlog
@@ -16,15 +17,19 @@ from redis.exceptions import RedisError
 
 from hermes import __version__
 from hermes.app.erasures import ledger_in, read_ledgers, repeat_erasures
-from hermes.app.home import home_of, master_keys
+from hermes.app.home import home_of
+from hermes.app.master_keys import masters_from
 from hermes.app.packs import migration_folders, packs_from
-from hermes.app.stores import open_stores, redis_client
+from hermes.app.redis_client import redis_client
+from hermes.app.stores import open_stores
+from hermes.app.vaults import vault_folder
 from hermes.config import Settings
 from hermes.packs import PackNotFound, find_pack
 from hermes.ports.errors import CopyRefused, StartRefused, StoreUnavailable
 from hermes.stores import embedded
 from hermes.stores.erasure_ledger import Erasure
-from hermes.stores.postgres.backup_file import open_backup, write_backup
+from hermes.stores.key_vault import CopiedVault, VaultFolder
+from hermes.stores.postgres.backup_file import WrappedVault, open_backup, write_backup
 from hermes.stores.postgres.database import NestedTransactions
 from hermes.stores.postgres.database_image import (
     CopyReport,
@@ -41,7 +46,8 @@ from hermes.stores.postgres.erasures import list_erasures
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import MigrationFolder, SchemaRefused
 from hermes.stores.postgres.restored import HeldBack, hold_back, note_copy, release_work
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+from hermes.stores.postgres.vault_keys import find_needed_keys, move_to_vault, read_needed_keys
+from hermes.stores.seal import MasterKeys, VaultKeyMissing
 
 log = structlog.get_logger()
 
@@ -67,8 +73,21 @@ async def make_backup(settings: Settings, file: Path, progress: Progress = repor
         open_stores(settings, home_of(settings)) as addresses,
         open_snapshot(addresses.database_url, connect_timeout_s=settings.database.connect_timeout_s) as snapshot,
     ):
-        report = await write_backup(snapshot, file, version=__version__, progress=progress)
+        vault = wrap_vault(settings, snapshot.facts)
+        report = await write_backup(snapshot, file, version=__version__, vault=vault, progress=progress)
         return Backup(file, snapshot.facts, report)
+
+
+def wrap_vault(settings: Settings, facts: ImageFacts) -> WrappedVault | None:
+    """The keys of the vault that an image needs, as a backup holds them. Raises CopyRefused, and StartRefused without a master key."""
+    if facts.vault is None:
+        return None
+    folder = vault_folder(settings)
+    try:
+        keys = read_needed_keys(facts.vault, folder)
+    except VaultKeyMissing as error:
+        raise CopyRefused(f"the backup would not open: {error}; is {folder.path} the folder of the vault? (HERMES_VAULT)") from error
+    return WrappedVault.wrap(facts.vault.vault, keys, masters_from(settings))
 
 
 # --- restore
@@ -101,6 +120,8 @@ class Restored:
     kept: Path | None = None
     """The folder of the database that was replaced."""
     warnings: list[str] = field(default_factory=list)
+    source_vault: UUID | None = None
+    """The vault of the database that was replaced, and is kept."""
 
 
 async def restore_backup(settings: Settings, file: Path, options: RestoreOptions, progress: Progress = report_nothing) -> Restored:
@@ -113,7 +134,9 @@ async def restore_backup(settings: Settings, file: Path, options: RestoreOptions
     ledger = ledger_in(home_of(settings))
     with refuse_copy(), open_backup(file) as backup:
         await backup.check(progress)
-        folders, keyring = folders_for(settings, backup.facts), keyring_for(settings, backup.facts)
+        folders, masters = folders_for(settings, backup.facts), masters_for(settings, backup.facts)
+        vault = CopiedVault({} if backup.vault is None else backup.vault.open(masters))
+        keyring = Keyring(masters, vaults=vault)
         missing_migrations(backup.facts, folders)  # refuses a newer backup before anything is started
         restored = Restored(backup.facts)
         erasures = read_ledgers([ledger.file, *options.ledgers])
@@ -125,9 +148,11 @@ async def restore_backup(settings: Settings, file: Path, options: RestoreOptions
                     restored.held = await hold_back(connection, backup.facts)
                 progress("repeating erasures", 0)
                 restored.erased = await repeat_erasures(NestedTransactions(connection), settings, keyring, erasures)
+                await move_to_vault(connection, masters, vault, folder_for_copy(settings, options.target_url))
                 await note_copy(connection, "restored", backup.facts, restored.report)
             if redis_url is not None:
                 await forget_redis(redis_url, settings, restored)
+        note_kept_vault(restored)
     ledger.add(restored.erased)
     return restored
 
@@ -143,6 +168,7 @@ async def open_target(
         with embedded.rebuild_database(home, clears_valkey=True, needs_source=False) as rebuild:
             if rebuild.source_url is not None:
                 await add_live_erasures(rebuild.source_url, erasures, restored)
+                restored.source_vault = await find_vault(rebuild.source_url)
             elif rebuild.source_major is not None:
                 restored.warnings.append("the old database does not start: erasures that are not in the ledger are unknown")
             if rebuild.source_major is not None:
@@ -193,16 +219,32 @@ def refuse_missing_ledgers(files: Sequence[Path]) -> None:
             raise CopyRefused(f"there is no ledger of erasures {file}")
 
 
-def keyring_for(settings: Settings, facts: ImageFacts) -> Keyring:
-    """The keyring for the data of an image. Raises StartRefused if a master key that it needs is not set."""
-    try:
-        masters = MasterKeys.parse(master_keys(settings, home_of(settings)))
-    except MasterKeyInvalid as error:
-        raise StartRefused(str(error)) from None
+def masters_for(settings: Settings, facts: ImageFacts) -> MasterKeys:
+    """The master keys for the data of an image. Raises StartRefused if one that it needs is not set."""
+    masters = masters_from(settings)
     missing = sorted({*facts.masters} - masters.names)
     if missing:
         raise StartRefused(f"the data is sealed under master keys that are not set ({', '.join(missing)}); add them to HERMES_MASTER_KEYS")
-    return Keyring(masters)
+    return masters
+
+
+def folder_for_copy(settings: Settings, target_url: str | None) -> VaultFolder | None:
+    """Where a copy of a database gets its vault; None: on a server it gets none, unless the settings name a folder for it."""
+    if settings.vault is None and (target_url is not None or settings.database_url is not None):
+        return None
+    return vault_folder(settings)
+
+
+async def find_vault(url: str) -> UUID | None:
+    """The vault of a database."""
+    async with connect_for_copy(url, "hermes restore", 5.0) as connection:
+        needed = await find_needed_keys(connection)
+    return None if needed is None else needed.vault
+
+
+def note_kept_vault(restored: Restored) -> None:
+    if restored.kept is not None and restored.source_vault is not None:
+        embedded.note_vault(restored.kept, restored.source_vault)
 
 
 def folders_for(settings: Settings, facts: ImageFacts) -> list[MigrationFolder]:

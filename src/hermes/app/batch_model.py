@@ -20,8 +20,9 @@ from uuid import UUID
 from hermes.app.adapters import Adapters, open_adapters
 from hermes.app.catalogue import UNLIMITED_TOKENS, backend_kind, backends_of, missing_backends, models_of
 from hermes.app.gateway import ModelServices, open_models
+from hermes.app.redis_client import redis_client
 from hermes.app.root import model_adapters
-from hermes.app.stores import open_database_and_keys, redis_client
+from hermes.app.stores import open_database_and_keys
 from hermes.backends import HttpClient
 from hermes.config import BackendKind, Settings, TierSettings, nearest
 from hermes.config.models import variable_name

@@ -23,6 +23,7 @@ from hermes.config import (
     Environment,
     LongPromptSettings,
     ModelSettings,
+    PriceList,
     PriceSettings,
     Settings,
     StandIn,
@@ -30,11 +31,11 @@ from hermes.config import (
     kind_of_backend,
     nearest,
 )
-from hermes.gateway.catalogue import DEFAULT_CATALOGUE, UNLISTED_CLAUDE, ModelCatalogue, ModelSpec, Tier
-from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE, REPLAY_TIER, UNLISTED_CLAUDE, ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.prices import EARLIEST_DAY, FOUNDING_RATES, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import StartRefused
-from hermes.ports.models import UnknownPrice
+from hermes.ports.models import ModelAddress, UnknownPrice
 
 DEFAULT_BACKENDS: Mapping[str, BackendSettings] = {
     kind.value: BackendSettings()
@@ -93,19 +94,60 @@ def catalogue_from(settings: Settings) -> ModelCatalogue:
     )
 
 
+def with_replay_tier(catalogue: ModelCatalogue) -> ModelCatalogue:
+    """Return the catalogue with the tier of replays, if the settings name none: any model, and no limit but the day's money."""
+    if REPLAY_TIER in catalogue.tiers:
+        return catalogue
+    chain = next(iter(catalogue.tiers.values())).chain
+    return replace(catalogue, tiers={**catalogue.tiers, REPLAY_TIER: Tier(chain, UNLIMITED_TOKENS)})
+
+
+EMBEDDINGS_BACKEND = "embeddings"
+"""The backend that gives vectors to clients. It is in no tier's chain."""
+
+
+def with_embedding_model(catalogue: ModelCatalogue, name: str) -> ModelCatalogue:
+    """Return the catalogue with the model that gives vectors."""
+    spec = ModelSpec(EMBEDDINGS_BACKEND, name, 1, Capabilities(tools=False, sampling=False))
+    return replace(catalogue, embedding_models={name: spec})
+
+
+def with_embedding_price(prices: Prices, settings: Settings, name: str) -> Prices:
+    """Return the prices with that of the embedding model: the settings' own, none for an API without one, free on this machine."""
+    memory = settings.memory
+    if memory.embeddings_price is not None:
+        rate = TokenRate.usd(memory.embeddings_price, 0)
+    elif memory.embeddings_url is None:
+        rate = FREE_RATE
+    else:
+        return prices
+    listed = (price for found in prices.table().values() for price in found)
+    return Prices([*listed, Price(name, EARLIEST_DAY, rate, backend=EMBEDDINGS_BACKEND)])
+
+
 def prices_from(settings: Settings) -> Prices:
-    """Return the prices of all models, by model id. Prices of the settings replace the list prices of the same id.
+    """Return the prices of all models. Prices of the settings belong to the model at its backend, and replace the list prices there.
 
     Answers of a stand-in are priced by its own id, which costs nothing."""
     refuse_faults(settings)
     models, all_backends = models_of(settings), backends_of(settings)
-    known = Prices(LIST_PRICES).models()
-    written = {models[name].id: prices_in_settings(models[name].id, entry) for name, entry in settings.models.items() if entry.prices}
-    free = (
-        {model.id for model in models.values() if backend_kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
-    )
-    table = {**known, **written, **{model: [Price(model, EARLIEST_DAY, FREE_RATE)] for model in free}}
-    return Prices(price for prices in table.values() for price in prices)
+    written = [price for name, entry in settings.models.items() for price in prices_in_settings(models[name], entry)]
+    listed = list_prices(settings)
+    taken = {(price.backend, price.model) for price in written} | {(None, price.model) for price in listed if price.rate == FREE_RATE}
+    free = {
+        model.address
+        for model in models.values()
+        if backend_kind(all_backends, model.backend) in FREE_KINDS and not {(model.backend, model.id), (None, model.id)} & taken
+    }
+    return Prices([*listed, *written, *(Price(at.model, EARLIEST_DAY, FREE_RATE, backend=at.backend) for at in free)])
+
+
+def list_prices(settings: Settings) -> list[Price]:
+    """Return the prices of the vendors, or those of the founding documents where the settings want them."""
+    if settings.llm.prices is PriceList.VENDOR:
+        return list(LIST_PRICES)
+    founding = [Price(model, EARLIEST_DAY, rate) for model, rate in FOUNDING_RATES.items()]
+    return [*(price for price in LIST_PRICES if price.model not in FOUNDING_RATES), *founding]
 
 
 def check_prices(catalogue: ModelCatalogue, prices: Prices, today: date) -> None:
@@ -185,6 +227,11 @@ def models_of(settings: Settings) -> dict[str, ModelSpec]:
     return {**DEFAULT_CATALOGUE.models, **{name: model_of(name, entry, found) for name, entry in settings.models.items()}}
 
 
+def model_names_of(settings: Settings) -> set[str]:
+    """The names by which a model can be asked for: ours and the vendors'."""
+    return {name for ours, model in models_of(settings).items() for name in (ours, model.id)}
+
+
 def model_of(name: str, entry: ModelSettings, backends: Mapping[str, BackendSettings]) -> ModelSpec:
     """Return a model of the catalogue, overridden by its entry in the settings; or a new model."""
     default = DEFAULT_CATALOGUE.models.get(name)
@@ -207,9 +254,15 @@ def tier_of(name: str, entry: TierSettings) -> Tier:
     return Tier(default.chain if entry.chain is None else entry.chain, day, month)
 
 
-def prices_in_settings(model: str, entry: ModelSettings) -> list[Price]:
+def prices_in_settings(model: ModelSpec, entry: ModelSettings) -> list[Price]:
     return [
-        Price(model, price.since or EARLIEST_DAY, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
+        Price(
+            model.id,
+            price.since or EARLIEST_DAY,
+            rate_of(price),
+            (price.over.tokens, rate_of(price.over)) if price.over else None,
+            model.backend,
+        )
         for price in entry.prices
     ]
 
@@ -258,14 +311,15 @@ def tier_faults(settings: Settings) -> Iterator[str]:
 
 
 def price_faults(settings: Settings) -> Iterator[str]:
-    """Yield a line for two models of one id with different prices: a price is found by the model's id alone."""
-    first: dict[str, str] = {}
+    """Yield a line for two models of one id at one backend with different prices."""
+    first: dict[ModelAddress, str] = {}
     models = models_of(settings)
     for name, entry in settings.models.items():
         if entry.prices:
-            other = first.setdefault(models[name].id, name)
+            other = first.setdefault(models[name].address, name)
             if settings.models[other].prices != entry.prices:
-                yield f"models.{other} and models.{name} are one model, {models[name].id}, with two prices; expected one of them"
+                what = f"one model, {models[name].id} at {models[name].backend}, with two prices"
+                yield f"models.{other} and models.{name} are {what}; expected one of them"
 
 
 def reason_missing(name: str, backends: Mapping[str, BackendSettings]) -> str:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from hermes.app.adapters import Adapters
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.channels.meta import GRAPH_API_VERSION
 from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profile_in, updates_in
@@ -26,7 +26,7 @@ from hermes.ports.outbox import ChannelName
 from hermes.ports.runtime import Transactions
 from hermes.ports.users import UserState
 from hermes.router.intake import InboundRouter
-from hermes.stores.postgres.accounts import PostgresChannelAccounts
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 

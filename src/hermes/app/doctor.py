@@ -15,20 +15,24 @@ from redis.exceptions import RedisError
 
 from hermes.app.catalogue import catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
 from hermes.app.doctor_basics import Health, HealthFinding
-from hermes.app.home import home_of, master_keys
+from hermes.app.home import home_of
+from hermes.app.master_keys import master_keys, masters_from
 from hermes.app.models import backends_from
 from hermes.app.packs import migration_folders, packs_from
-from hermes.app.stores import open_stores, redis_client
+from hermes.app.redis_client import redis_client
+from hermes.app.stores import open_stores
+from hermes.app.vaults import makes_vault, vault_folder
 from hermes.backends import HttpClient
 from hermes.config import PackSettings, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError, StartRefused
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Connection
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, check_server, pending_migrations
-from hermes.stores.postgres.spending import PostgresCredits
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+from hermes.stores.postgres.vault_keys import VaultKeeper, count_outside
+from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError
 
 HEALTH_TIMEOUT_S = 5.0
 
@@ -87,6 +91,8 @@ async def check_contents(connection: Connection, settings: Settings, home: Path)
     if missing:
         says = f"data is sealed under master keys that are not set: {', '.join(missing)}"
         yield HealthFinding("sealed data", Health.BAD, says, "add them to HERMES_MASTER_KEYS, behind the newest")
+    else:
+        yield await check_vault(connection, settings)
     wrong = await PostgresCredits().audit(connection)
     if wrong:
         says = f"{len(wrong)} balances disagree with the ledger: {wrong[0]}"
@@ -94,6 +100,22 @@ async def check_contents(connection: Connection, settings: Settings, home: Path)
     else:
         yield HealthFinding("credits", Health.GOOD, "every balance agrees with its ledger")
     yield await check_workers(connection)
+
+
+async def check_vault(connection: Connection, settings: Settings) -> HealthFinding:
+    try:
+        missing = await VaultKeeper(masters_from(settings), vault_folder(settings)).missing(connection)
+        outside = await count_outside(connection)
+    except (StartRefused, SealError, OSError) as error:
+        return HealthFinding("vault", Health.BAD, f"cannot be read: {error}", "see docs/operate/erasure.md")
+    if missing:
+        return HealthFinding("vault", Health.BAD, f"{len(missing)} of its keys are not in this folder", "set HERMES_VAULT")
+    if not outside:
+        return HealthFinding("vault", Health.GOOD, "wraps every data key")
+    if makes_vault(settings):
+        return HealthFinding("vault", Health.WARNING, f"{outside} data keys are not wrapped by it yet", "a worker does it within minutes")
+    says = "there is none: with a master key and old bytes of the server, what an erased user wrote can be read"
+    return HealthFinding("vault", Health.WARNING, says, "set HERMES_VAULT to a folder that all processes share")
 
 
 async def check_workers(connection: Connection) -> HealthFinding:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hermes.app.home import MASTER_KEY_FILE, home_of, local_url, master_keys
+from hermes.app.home import home_of, local_url
+from hermes.app.master_keys import MASTER_KEY_FILE, master_keys
 from hermes.app.web_port import PortUse, find_port_use
 from hermes.config import Environment, Settings
 from hermes.ports.errors import StartRefused

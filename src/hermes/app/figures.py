@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from redis.asyncio import Redis
 
 from hermes.app.channels import AccountChannels
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.config import Settings
 from hermes.ports.credits import SpendToday
 from hermes.ports.figures import FigureReader, StoreFigure
+from hermes.ports.models import ModelAddress
 from hermes.stores.postgres import figures as postgres_figures
 from hermes.stores.postgres.database import Database
 from hermes.stores.redis import figures as redis_figures
@@ -23,7 +24,13 @@ MICRO = 1_000_000
 
 
 def figure_readers(
-    settings: Settings, database: Database, redis: Redis, channels: AccountChannels, spent_today: Callable[[], Awaitable[SpendToday | None]]
+    settings: Settings,
+    database: Database,
+    redis: Redis,
+    channels: AccountChannels,
+    *,
+    models: Sequence[ModelAddress],
+    spent_today: Callable[[], Awaitable[SpendToday | None]],
 ) -> dict[str, FigureReader]:
     """Return a reader for each store. If one store is away, the figures of the others are shown all the same."""
 
@@ -32,7 +39,7 @@ def figure_readers(
             return await postgres_figures.read_figures(tx, stalled_after_s=settings.work.stalled_after_s)
 
     async def read_redis() -> Sequence[StoreFigure]:
-        return await redis_figures.read_figures(redis, channels.names, SystemClock().now())
+        return await redis_figures.read_figures(redis, channels.names, models, SystemClock().now())
 
     async def read_spend() -> Sequence[StoreFigure]:
         spend = await spent_today()

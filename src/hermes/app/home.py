@@ -1,79 +1,49 @@
-"""Hermes' home on this machine: the folder, its master key, the stores that run embedded in it, and where it is reached."""
+"""Hermes' home on this machine: the folder, the stores that run embedded in it, and where it is reached. Its master key is in
+master_keys.py."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psycopg
 
-from hermes.config import Environment, Settings, WebSettings, platform_home
+from hermes.config import Settings, WebSettings, platform_home
+from hermes.event_log import get_logger
 from hermes.ports.errors import StartRefused
 from hermes.stores import embedded
 from hermes.stores.embedded.home import home_at
-from hermes.stores.seal import new_master_key
 
 __all__ = [
     "CHAT_KEY_FILE",
     "EVERY_ADDRESS",
-    "MASTER_KEY_FILE",
     "check_database_address",
     "example_url",
     "home_of",
+    "keep_stores",
     "local_url",
-    "master_keys",
-    "new_master_key",
     "open_database_address",
     "running_database",
     "start_embedded_stores",
 ]
 
-MASTER_KEY_FILE = "master.key"
+log = get_logger(__name__)
+
 CHAT_KEY_FILE = "chat.key"
 """In the home: the API key of `hermes chat` on this machine, readable for its owner only."""
+STORE_LOOK_S = 2.0
+"""How often `hermes up` looks whether the embedded stores run."""
+STORE_RETRY_S = 30.0
+"""How long it waits after a store did not start, as on a full disk."""
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # these mean every address of this machine
 
 
 def home_of(settings: Settings) -> Path:
     """Return the folder in which Hermes keeps its files on this machine."""
     return settings.home or platform_home(os.environ)
-
-
-def master_keys(settings: Settings, home: Path) -> list[str]:
-    """Return the master keys as texts. In development Hermes makes one in its home, readable for its owner only. Raises StartRefused in
-    production without a key, and if the home cannot be written."""
-    if settings.master_keys:
-        return [key.reveal() for key in settings.master_keys]
-    if settings.environment is not Environment.DEVELOPMENT:
-        raise StartRefused("there is no master key: make one with `hermes keys new-master`, keep it safe, and set HERMES_MASTER_KEYS")
-    file = home / MASTER_KEY_FILE
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not file.exists():
-            make_key_file(file)
-        return [file.read_text(encoding="ascii")]
-    except OSError as error:
-        raise StartRefused(f"cannot keep a master key in {home} ({error.strerror}); choose another folder with HERMES_HOME") from error
-
-
-def make_key_file(file: Path) -> None:
-    """Write a new key, whole or not at all, and only if there is none: if several processes start together, the first key counts."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # readable for its owner only
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as draft:
-            draft.write(new_master_key())
-            draft.flush()
-            os.fsync(draft.fileno())
-        try:
-            file.hardlink_to(name)
-        except FileExistsError:
-            return
-    finally:
-        Path(name).unlink()
 
 
 async def start_embedded_stores(home: Path) -> embedded.ServerLease:
@@ -88,6 +58,26 @@ async def start_embedded_stores(home: Path) -> embedded.ServerLease:
         raise
     except embedded.EmbeddedError as error:
         raise StartRefused(str(error)) from error
+
+
+async def keep_stores(settings: Settings, home: Path) -> None:
+    """Start an embedded store again that was killed: the processes that use it would wait for it for ever. Runs until cancelled.
+
+    The caller holds a lease on the stores."""
+    wanted = [name for name, url in (("postgres", settings.database_url), ("valkey", settings.redis_url)) if url is None]
+    while wanted:
+        await asyncio.sleep(STORE_LOOK_S)
+        found = await asyncio.to_thread(embedded.status, home)
+        gone = [name for name in wanted if getattr(found, name) is None]
+        if gone:
+            log.warning("store_died", stores=gone)
+            try:
+                lease = await start_embedded_stores(home)
+            except StartRefused as error:
+                log.warning("store_not_started", error=str(error), retries_in_s=STORE_RETRY_S)
+                await asyncio.sleep(STORE_RETRY_S)
+            else:
+                await asyncio.to_thread(lease.release)  # the caller's own lease keeps them running
 
 
 @asynccontextmanager

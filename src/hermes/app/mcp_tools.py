@@ -8,23 +8,26 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from hermes.app.doctor_basics import Health, HealthFinding
+from hermes.app.tool_pins import PinKeeper
 from hermes.config import Settings
+from hermes.soul.sanitize import scan
 from hermes.tools.executor import ToolSource
 from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, ServerAway, list_server_tools, open_servers
 
 
 @asynccontextmanager
-async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
+async def open_mcp_tools(settings: Settings, pins: PinKeeper) -> AsyncIterator[ToolSource]:
     """Connect to all MCP servers of the settings for as long as the block lasts; yield their tools. For `open_hermes`."""
-    async with open_mcp_servers(settings, settings.mcp) as connected:
+    async with open_mcp_servers(settings, settings.mcp, pins) as connected:
         yield connected.tools
 
 
 @asynccontextmanager
-async def open_mcp_servers(settings: Settings, names: Iterable[str]) -> AsyncIterator[McpServers]:
+async def open_mcp_servers(settings: Settings, names: Iterable[str], pins: PinKeeper) -> AsyncIterator[McpServers]:
     """Connect to these MCP servers of the settings for as long as the block lasts."""
     servers = [mcp_server(settings, name) for name in names]
-    async with open_servers(servers, timeouts=McpTimeouts(call_s=settings.tools.timeout_s)) as connected:
+    timeouts = McpTimeouts(call_s=settings.tools.timeout_s)
+    async with open_servers(servers, timeouts=timeouts, check_pin=pins.check, scan=scan) as connected:
         yield connected
 
 
@@ -37,6 +40,7 @@ def mcp_server(settings: Settings, name: str) -> McpServer:
         env={variable: os.environ[variable] for variable in server.environment if variable in os.environ},
         headers={"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
         confirm=server.confirm,
+        reads=server.reads,
         shared=server.shared,
     )
 

@@ -14,12 +14,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from redis.exceptions import RedisError
 
-from hermes.app.backups import delete_redis_keys, folders_for, keyring_for, refuse_copy
-from hermes.app.home import MASTER_KEY_FILE, home_of
-from hermes.app.stores import redis_client
+from hermes.app.backups import delete_redis_keys, folder_for_copy, folders_for, masters_for, refuse_copy
+from hermes.app.home import home_of
+from hermes.app.master_keys import MASTER_KEY_FILE
+from hermes.app.redis_client import redis_client
+from hermes.app.vaults import vault_folder
 from hermes.config import Settings
 from hermes.ports.errors import CopyRefused, StoreUnavailable
 from hermes.stores import embedded
+from hermes.stores.key_vault import VaultFolder
 from hermes.stores.postgres.database_image import (
     CopyDiffers,
     CopyReport,
@@ -34,6 +37,7 @@ from hermes.stores.postgres.database_image import (
     report_nothing,
 )
 from hermes.stores.postgres.restored import is_copy_of, note_copy, release_work
+from hermes.stores.postgres.vault_keys import move_to_vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Moved:
     """The note in the old home. An operator who deletes it uses the old data again."""
     master_key: Path | None
     """The file of the master key, if it is not among the settings: every machine needs it."""
+    has_vault: bool = False
+    """The copy has a vault, in the folder of the settings."""
 
 
 async def move_database(settings: Settings, target_url: str, redis_url: str, progress: Progress = report_nothing) -> Moved:
@@ -62,23 +68,41 @@ async def move_database(settings: Settings, target_url: str, redis_url: str, pro
     await refuse_unreachable_redis(redis_url, settings)
     with refuse_copy(), embedded.hold_unused(home) as source:
         async with open_snapshot(source.url) as snapshot:
-            keyring_for(settings, snapshot.facts)
+            target = CopyTarget(target_url, "moved", folder_for_copy(settings, target_url))
             try:
-                report, was_complete = await copy_database(snapshot, target_url, settings, "moved", progress), False
+                report, was_complete = await copy_database(snapshot, target, settings, progress), False
             except CopyRefused:
                 report, was_complete = await find_copy(snapshot, target_url, progress), True
         await delete_redis_keys(redis_url, settings)
         note = source.mark_moved(where)
     key_file = home / MASTER_KEY_FILE
-    return Moved(report, was_complete, note, key_file if not settings.master_keys and key_file.exists() else None)
+    return Moved(
+        report,
+        was_complete,
+        note,
+        key_file if not settings.master_keys and key_file.exists() else None,
+        has_vault=settings.vault is not None,
+    )
 
 
-async def copy_database(image: DatabaseImage, target_url: str, settings: Settings, kind: str, progress: Progress) -> CopyReport:
+@dataclass(frozen=True, slots=True)
+class CopyTarget:
+    """Where a database is copied to, and why."""
+
+    url: str
+    kind: str
+    vaults: VaultFolder | None
+    """Where it gets a vault of its own; None: it gets none."""
+
+
+async def copy_database(image: DatabaseImage, target: CopyTarget, settings: Settings, progress: Progress) -> CopyReport:
     """Copy an image of a stopped Hermes into an empty database, in which the work goes on."""
-    async with open_empty_database(target_url, connect_timeout_s=settings.database.connect_timeout_s) as connection:
+    masters = masters_for(settings, image.facts)
+    async with open_empty_database(target.url, connect_timeout_s=settings.database.connect_timeout_s) as connection:
         report = await load_image(connection, image, folders_for(settings, image.facts), progress)
         await release_work(connection)
-        await note_copy(connection, kind, image.facts, report)
+        await move_to_vault(connection, masters, vault_folder(settings), target.vaults)
+        await note_copy(connection, target.kind, image.facts, report)
     return report
 
 
@@ -163,7 +187,11 @@ async def upgrade_database(settings: Settings, progress: Progress = report_nothi
         if rebuild.source_url is None:
             raise CopyDiffers(f"the database in {home} does not start")
         async with open_snapshot(rebuild.source_url) as snapshot:
-            report = await copy_database(snapshot, rebuild.target_url, settings, "upgraded", progress)
+            target = CopyTarget(rebuild.target_url, "upgraded", vault_folder(settings))
+            report = await copy_database(snapshot, target, settings, progress)
+            vault = snapshot.facts.vault
+    if vault is not None:
+        embedded.note_vault(rebuild.kept, vault.vault)
     return Upgraded(major, rebuild.target_major, report, rebuild.kept)
 
 
@@ -173,5 +201,8 @@ def list_kept(settings: Settings) -> list[Path]:
 
 
 def discard_old(settings: Settings) -> list[Path]:
-    """Delete them; return which."""
+    """Delete them, with their vaults; return which."""
+    folder = vault_folder(settings)
+    for vault in embedded.kept_vaults(home_of(settings)):
+        folder.discard(vault)
     return embedded.discard_kept(home_of(settings))

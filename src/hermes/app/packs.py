@@ -14,6 +14,7 @@ from hermes.config import Environment, Settings
 from hermes.packs import Pack, PackNotFound, PackServices, find_pack
 from hermes.ports.errors import StartRefused, StoreUnavailable
 from hermes.ports.runtime import Transactions
+from hermes.ports.tools import FactSharing
 from hermes.router.proactive import TakeDue
 from hermes.soul.prompt_layers import DEFAULT_ROLE
 from hermes.stores.postgres.database import connection_of
@@ -21,7 +22,7 @@ from hermes.stores.postgres.migrate import MigrationFolder, existing_tables, pac
 from hermes.stores.postgres.users import UserTable
 from hermes.tools.gate import Gate
 from hermes.tools.images import ImageIntent
-from hermes.tools.memory import memory_tools
+from hermes.tools.memory import memory_tools, share_fact
 from hermes.tools.registry import Tool
 
 log = structlog.get_logger()
@@ -72,9 +73,9 @@ class OpenPacks:
     packs: tuple[Pack, ...]
     services: PackServices
 
-    def own_tools(self, keys: Sequence[str]) -> tuple[list[Tool], Gate]:
+    def own_tools(self, keys: Sequence[str], sharing: FactSharing) -> tuple[list[Tool], Gate]:
         """Return the tools of the packs and of the memory, in their fixed order, and the gate for them. `keys` are the memory keys."""
-        memory = memory_tools(self.services.notebook, keys)
+        memory = [*memory_tools(self.services.notebook, keys), share_fact.of(sharing)]
         by_pack = [(pack.gate, pack.tools(self.services)) for pack in self.packs]
         own = [*(tool for _, tools in by_pack for tool in tools), *memory]
         ungated = [*memory, *(tool for gate, tools in by_pack if gate is None for tool in tools)]

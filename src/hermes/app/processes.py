@@ -42,6 +42,8 @@ class ProcessReporter:
     slots: Slots
     heartbeat_s: float
     stalled_after_s: float
+    find_vault_folder: Callable[[], UUID | None] = lambda: None
+    """Returns what names the folder of vaults. Touches the disk."""
 
     @asynccontextmanager
     async def beating(self, role: ProcessRole) -> AsyncIterator[None]:
@@ -58,10 +60,11 @@ class ProcessReporter:
 
     async def _run(self, role: ProcessRole, is_stopping: Callable[[], bool]) -> None:
         was_silent, last = False, time.monotonic()
+        vault_folder = await asyncio.to_thread(self.find_vault_folder)
         judges_at = last + self.stalled_after_s
         while True:
             try:
-                await self._beat(role, judges=time.monotonic() >= judges_at)
+                await self._beat(role, vault_folder, judges=time.monotonic() >= judges_at)
                 # After an outage of the store, or a pause of the whole machine, every row is old. The others get time for a beat first.
                 now = time.monotonic()
                 if now - last > self.stalled_after_s / 2:
@@ -73,11 +76,13 @@ class ProcessReporter:
                 log.warning("process_beat_failed", error=type(error).__name__)
             if self.activity.is_silent and not was_silent:
                 self.alerts.alert("process_silent", **self._name(role), running=self.activity.running)
+            elif was_silent and not self.activity.is_silent:
+                self.alerts.end("process_silent", **self._name(role))
             was_silent = self.activity.is_silent
             stop_if_cancelled()
             await asyncio.sleep(self.heartbeat_s)
 
-    async def _beat(self, role: ProcessRole, *, judges: bool) -> None:
+    async def _beat(self, role: ProcessRole, vault_folder: UUID | None, *, judges: bool) -> None:
         beat = ProcessBeat(
             process_id=self.process_id,
             role=role,
@@ -90,6 +95,7 @@ class ProcessReporter:
             slots_waiting=self.slots.waiting,
             loop_lag_ms=round(self.activity.loop_lag_s() * 1_000),
             is_silent=self.activity.is_silent,
+            vault_folder=vault_folder,
         )
         async with self.transactions.once() as tx:
             late = await self.processes.beat(tx, beat, stalled_after_s=self.stalled_after_s if judges else None)

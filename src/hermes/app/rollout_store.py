@@ -15,6 +15,7 @@ from hermes.graph import MessageGraph
 from hermes.trajectories.batch.replay import replay
 from hermes.trajectories.batch.rollout import Rollout, RolloutEntry
 from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.private_files import open_private_text
 
 STORED_FILE = "stored.jsonl"
 """The file that lists the copied rollouts of a run, with their sessions."""
@@ -60,7 +61,7 @@ class RolloutStore:
             if not len(graph):
                 replay(source, graph)
                 await adapters.graphs.save(tx, found.session_id, found.head, graph)
-        with self._folder.file(STORED_FILE).open("a", encoding="utf-8") as lines:
+        with open_private_text(self._folder.file(STORED_FILE), "a") as lines:
             lines.write(json.dumps([name, str(found.session_id)]) + "\n")
 
     def _name(self, entry: RolloutEntry) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from uuid import UUID, uuid4
 
 import structlog
@@ -20,27 +21,34 @@ from redis.asyncio import Redis
 from hermes.app.adapters import Adapters, open_adapters
 from hermes.app.background import BackgroundJobs, background_jobs_from
 from hermes.app.channels import AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
+from hermes.app.clock import SystemClock
+from hermes.app.console_replay import replays_from
 from hermes.app.erasures import update_ledger
 from hermes.app.figures import figure_readers
-from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
+from hermes.app.gateway import ModelAdapters, ModelServices, open_models
 from hermes.app.home import home_of
 from hermes.app.packs import OpenPacks, wants_samples
 from hermes.app.processes import ProcessReporter
+from hermes.app.redis_client import redis_client
 from hermes.app.router import (
     AnswerServices,
     OpenTools,
     UserMemory,
     answer_services_from,
+    can_read,
     compaction_policy_from,
     preload,
     refuse_mcp_servers,
     services_from,
 )
-from hermes.app.stores import open_database_and_keys, redis_client
+from hermes.app.stores import open_database_and_keys
+from hermes.app.tool_pins import pin_keeper_from
+from hermes.app.vaults import vault_mark
 from hermes.backends import HttpClient
 from hermes.channels.media import AccountFiles
 from hermes.channels.platform_client import open_platform_client
 from hermes.config import Settings
+from hermes.console.replays import ReplayConsole
 from hermes.delivery.outbox_delivery import OutboxDelivery, SettlementWriter
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
@@ -48,6 +56,7 @@ from hermes.gateway.completions import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.model_health import ModelHealth
+from hermes.gateway.model_plans import ModelPlanner
 from hermes.ops.metrics import Metrics
 from hermes.ops.store_gauges import StoreGauges
 from hermes.ops.work_activity import WorkActivity
@@ -63,6 +72,7 @@ from hermes.soul.my_data import ConversationEraser, MyDataStores
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.operators import PostgresAuditLog
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
@@ -91,6 +101,7 @@ class Hermes:
     user_memory: UserMemory
     background_jobs: BackgroundJobs
     fleet: Fleet
+    planner: ModelPlanner
     gateway: Gateway
     completions: ChatCompletions
     model_health: ModelHealth
@@ -101,6 +112,8 @@ class Hermes:
     packs: OpenPacks
     activity: WorkActivity
     """What this process does, if it is a worker."""
+    replays: ReplayConsole
+    """What another model would have said: dry runs, and the worker that runs those that wait."""
 
     @property
     def process(self) -> ProcessReporter:
@@ -116,6 +129,7 @@ class Hermes:
             slots=self.gateway.slots,
             heartbeat_s=work.heartbeat_s,
             stalled_after_s=work.stalled_after_s,
+            find_vault_folder=partial(vault_mark, self.settings),
         )
 
     @property
@@ -135,11 +149,12 @@ class Hermes:
             dreams=adapters.dreams,
             souls=self.user_memory.souls,
             eraser=ConversationEraser(adapters.sessions, adapters.graphs, adapters.histories),
+            audit=PostgresAuditLog(),
         )
 
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then finish those that have begun."""
-        async with self.process.beating(ProcessRole.WORKER):
+        async with self.process.beating(ProcessRole.WORKER), self.adapters.turn_news.publishing():
             await self.prepare()
             stop_if_cancelled()
             await self._work()
@@ -174,10 +189,10 @@ class Hermes:
             await self.packs.load_samples()
         await preload(self.adapters)
 
-    async def turn(self, turn_id: UUID) -> None:
-        """Answer the message of a turn."""
-        with self.activity.turn():
-            await self.turns.run(turn_id)
+    async def turn(self, turn_id: UUID) -> bool:
+        """Answer the message of a turn. Returns whether its job has ended with it."""
+        with self.activity.turn(), self.adapters.turn_news.telling(turn_id):
+            return await self.turns.run(turn_id)
 
     async def delivery(self, conversation_id: UUID) -> None:
         """Send the outbox messages of a conversation that are due."""
@@ -200,8 +215,9 @@ class Hermes:
 
 
 class Housekeeping:
-    """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due, voids credit reserves and
-    drops idempotency keys that have expired, forgets processes that are long gone, tidies receipts, and writes down what was erased."""
+    """What a worker repeats: it queues outbox messages again whose sender died, starts the chores that are due and the replays that wait,
+    voids credit reserves and drops idempotency keys that have expired, forgets processes that are long gone, tidies receipts, and writes
+    down what was erased."""
 
     def __init__(self, hermes: Hermes, scheduler: ChoreScheduler | None = None) -> None:
         self._hermes, self._scheduler = hermes, scheduler
@@ -214,6 +230,7 @@ class Housekeeping:
                 await hermes.work.defer_delivery(tx, conversation_id)
         if self._scheduler is not None:
             await self._scheduler.tick(SystemClock().now())
+            await hermes.replays.worker.sweep()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + HOUSEKEEPING_INTERVAL_S
@@ -273,7 +290,8 @@ async def open_hermes(
         models = await stack.enter_async_context(open_models(settings, model_adapters(adapters), database, metrics, http, tracer=tracer))
         account_channels = AccountChannels(adapters.channel_accounts, database)
         await stack.enter_async_context(follow_accounts(account_channels))
-        metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels, models.gateway.spent_today))
+        shown, spent_today = models.catalogue.addresses, models.gateway.spent_today
+        metrics.store = StoreGauges(figure_readers(settings, database, client, account_channels, models=shown, spent_today=spent_today))
         post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
             channels=account_channels,
@@ -293,11 +311,12 @@ async def open_hermes(
             account_channels=account_channels,
             post=post,
         )
-        mcp_tools = await stack.enter_async_context(open_tools(settings))
+        mcp_tools = await stack.enter_async_context(open_tools(settings, pin_keeper_from(database, adapters.alerts)))
         answer_services = answer_services_from(
             settings, adapters, transactions=database, keyring=keyring, metrics=metrics, web=files, mcp_tools=mcp_tools, tracer=tracer
         )
         hermes = assemble_hermes(settings, adapters, resources, models, answer_services)
+        stack.push_async_callback(hermes.replays.worker.aclose)
         yield hermes
 
 
@@ -329,7 +348,6 @@ def assemble_hermes(
         people=adapters.people,
         credits=adapters.credits,
         inbox=adapters.inbox,
-        work=resources.work,
         idempotency_keys=adapters.idempotency_keys,
         signup_grant=settings.credits.signup_grant,
         join_window=join_window,
@@ -354,6 +372,7 @@ def assemble_hermes(
         metrics=resources.metrics,
         process_id=resources.process_id,
         tracer=resources.tracer,
+        reads=lambda tier: settings.memory.asks_models and can_read(models.catalogue, tier),
         compaction=compaction_policy_from(settings.history, models.catalogue),
     )
     turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), join_window)
@@ -380,6 +399,7 @@ def assemble_hermes(
             work=resources.work,
         ),
         fleet=models.fleet,
+        planner=models.planner,
         gateway=models.gateway,
         completions=models.completions,
         model_health=models.health,
@@ -393,5 +413,13 @@ def assemble_hermes(
             silent_after_s=settings.work.silent_after_s,
             # The deadlines of a turn: three of its steps may wait for a model, the other seven may not.
             max_turn_s=2 * services.model_s + services.tools_s + 7 * services.step_s,
+        ),
+        replays=replays_from(
+            settings,
+            adapters,
+            database=resources.database,
+            keyring=resources.keyring,
+            gateway=models.gateway,
+            toolbox=answer_services.tools,
         ),
     )

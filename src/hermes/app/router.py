@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from hermes.app.adapters import Adapters
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.app.packs import OpenPacks, packs_from, role_from
+from hermes.app.tool_pins import PinKeeper
 from hermes.config import BackendKind, HistorySettings, Settings
 from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.catalogue import ModelCatalogue
@@ -19,7 +20,7 @@ from hermes.ops.metrics import Metrics
 from hermes.packs import PackServices
 from hermes.ports.channels import Channels
 from hermes.ports.errors import StartRefused
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.memories import EmbeddingsUnavailable
 from hermes.ports.models import Models
 from hermes.ports.runtime import JobQueue, Transaction, Transactions
@@ -27,6 +28,7 @@ from hermes.ports.tools import MediaFetcher
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.ports.users import DEFAULT_AGENT, Agent
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
+from hermes.router.outbox import is_sent
 from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
@@ -40,6 +42,7 @@ from hermes.soul.my_data import ConversationEraser
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value, scan
+from hermes.soul.sharing import MemorySharing
 from hermes.soul.trivial import is_trivial
 from hermes.stores.postgres.keyring import Keyring
 from hermes.tools.executor import Toolbox, ToolSource, no_more_tools
@@ -75,18 +78,18 @@ class AnswerServices:
     images: MessageImages
 
 
-OpenTools = Callable[[Settings], AbstractAsyncContextManager[ToolSource]]
+OpenTools = Callable[[Settings, PinKeeper], AbstractAsyncContextManager[ToolSource]]
 """Opens the tools beside Hermes' own: those of the MCP servers of the settings."""
 
 
 @asynccontextmanager
-async def open_no_tools(_: Settings) -> AsyncIterator[ToolSource]:
+async def open_no_tools(_: Settings, __: PinKeeper) -> AsyncIterator[ToolSource]:
     """For a Hermes that answers no message, such as that of `hermes keys`: connect to no MCP server."""
     yield no_more_tools
 
 
 @asynccontextmanager
-async def refuse_mcp_servers(settings: Settings) -> AsyncIterator[ToolSource]:
+async def refuse_mcp_servers(settings: Settings, _: PinKeeper) -> AsyncIterator[ToolSource]:
     """Connect to no MCP server. Raises StartRefused if the settings name one: answers would silently lack its tools."""
     if settings.mcp:
         raise StartRefused("the settings name MCP servers; open Hermes with open_tools=open_mcp_tools, from hermes.app.mcp_tools")
@@ -159,7 +162,8 @@ def user_memory_from(
 
 
 def toolbox_from(settings: Settings, adapters: Adapters, transactions: Transactions, packs: OpenPacks, mcp_tools: ToolSource) -> Toolbox:
-    own, gate = packs.own_tools([key for key in KEYS if key not in SYSTEM_KEYS])
+    sharing = MemorySharing(adapters.memories, sanitize_memory_value)
+    own, gate = packs.own_tools([key for key in KEYS if key not in SYSTEM_KEYS], sharing)
     return Toolbox(
         own=own,
         gate_=gate,
@@ -187,15 +191,23 @@ def services_from(
     metrics: Metrics,
     process_id: UUID,
     tracer: Tracer,
+    reads: Callable[[str], bool],
     compaction: CompactionPolicy | None = None,
 ) -> Services:
-    """Return everything that the ten steps of `router/pipeline.py` need."""
+    """Return everything that the ten steps of `router/pipeline.py` need. `reads` tells in which tiers a model learns from messages."""
+
+    def learns_from(claim: Claim, tier: str) -> bool:
+        """Hermes learns nothing from group chats, nor from a button. Of other texts the writer says whether they may tell it something."""
+        envelope, writer = claim.envelope, answer_services.user_memory.writer
+        return not envelope.is_shared and not envelope.choice and writer.may_learn(envelope.event.text, is_shown_to_model=reads(tier))
 
     async def learn(tx: Transaction, claim: Claim) -> None:
-        """Defer the job that learns from a message. Hermes learns nothing from group chats, nor from empty or trivial texts."""
-        text = claim.envelope.event.text
-        if not claim.envelope.is_shared and text.strip() and not is_trivial(text):
-            await work.defer_memory(tx, claim.turn_id, claim.user_id)
+        await work.defer_memory(tx, claim.turn_id, claim.user_id)
+
+    async def note_private(tx: Transaction, origin: InboxMessage) -> None:
+        if is_sent(origin.envelope):
+            await work.defer_delivery(tx, origin.conversation_id)
+        await work.defer_proactive(tx, origin.conversation_id)
 
     llm, links = settings.llm, settings.links
     model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
@@ -212,19 +224,23 @@ def services_from(
         journal=adapters.journal,
         interactions=adapters.interactions,
         outbox=adapters.outbox,
+        turn_ends=adapters.turn_ends,
         channels=channels,
         answer_signals=adapters.replies,
         deliver=deliver,
         souls=answer_services.user_memory.souls,
         images=answer_services.images,
         tools=answer_services.tools,
+        offers=adapters.offers,
         models=models,
         alerts=adapters.alerts,
         clock=SystemClock(),
         agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
         languages=UserLanguages(),
         meter=metrics,
+        learns_from=learns_from,
         learn=learn,
+        note_private=note_private,
         model_s=model_s,
         tools_s=model_s + MAX_TOOL_CALLS * settings.tools.timeout_s,
         typing=typing.show_during,

@@ -15,13 +15,12 @@ from pathlib import Path
 from uuid import UUID
 
 import psycopg
-from redis.asyncio import Redis
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from hermes.app.home import check_database_address, home_of, master_keys, open_database_address, start_embedded_stores
+from hermes.app.home import check_database_address, home_of, open_database_address, start_embedded_stores
+from hermes.app.master_keys import keyring_from, masters_from
 from hermes.app.packs import migration_folders, packs_from
+from hermes.app.redis_client import check_redis_address
+from hermes.app.vaults import open_vault
 from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.errors import DataDamaged, StartRefused
@@ -33,7 +32,7 @@ from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate, pending_migrations
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError
+from hermes.stores.seal import SealError
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import ExportSession, check_session
 
@@ -44,10 +43,7 @@ async def open_database_and_keys(
 ) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
     """Yield the addresses of the stores, the database with its schema up to date, and the keyring of its data. Raises StartRefused."""
     home, limits = home_of(settings), settings.database
-    try:
-        keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
-    except MasterKeyInvalid as error:
-        raise StartRefused(str(error)) from None
+    keyring = keyring_from(settings)
     async with AsyncExitStack() as stack:
         addresses = await stack.enter_async_context(open_stores(settings, home))
         await run_migrations(addresses.database_url, settings)
@@ -61,6 +57,7 @@ async def open_database_and_keys(
             )
         )
         await refuse_missing_master_keys(database, keyring)
+        await open_vault(settings, database, masters_from(settings))
         yield addresses, database, keyring
 
 
@@ -120,23 +117,7 @@ async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.
 def check_addresses(settings: Settings) -> None:
     """Raise StartRefused for an invalid address. The error does not show the address, which may hold a password."""
     check_database_address(settings)
-    if settings.redis_url is not None:
-        try:
-            parse_url(settings.redis_url.reveal())
-        except ValueError:
-            expected = "redis://host:6379, rediss://host or unix:///path; signs like / in a password are written as %2F"
-            raise StartRefused(f"HERMES_REDIS_URL is no Redis address; expected {expected}") from None
-
-
-def redis_client(url: str, settings: Settings) -> Redis:
-    """Return a client that fails quickly when Redis is away. It does not retry: its callers go on without Redis instead of waiting."""
-    return Redis.from_url(
-        url,
-        socket_timeout=settings.redis.timeout_s,
-        socket_connect_timeout=settings.redis.timeout_s,
-        max_connections=settings.redis.pool_max,
-        retry=Retry(NoBackoff(), 0),
-    )
+    check_redis_address(settings)
 
 
 # --- the sessions of a store, for an export

@@ -1,5 +1,6 @@
 """PostgreSQL alone, for commands that read or change rows: no Redis, no models, no tools, no packs. To import and open it takes a fraction
-of what a whole Hermes takes.
+of what a whole Hermes takes. Each store is loaded when a command first uses it: a command that lists API keys loads nothing about users
+or deliveries.
 
 async with open_tables(settings) as tables:
     async with tables.database.begin() as tx:
@@ -8,54 +9,112 @@ async with open_tables(settings) as tables:
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import psycopg
 
-from hermes.app.home import home_of, master_keys, open_database_address, running_database
+from hermes.app.home import open_database_address, running_database
 from hermes.config import Settings
-from hermes.ports.errors import PortError, StartRefused
-from hermes.stores.postgres.accounts import PostgresAgents, PostgresApiKeys, PostgresChannelAccounts
-from hermes.stores.postgres.alerts import PostgresAlerts
-from hermes.stores.postgres.chores import PostgresChores
+from hermes.ports.errors import PortError
 from hermes.stores.postgres.database import Database, fetch_values, open_database, translate_errors
-from hermes.stores.postgres.events import PostgresOperationsEvents
-from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.processes import PostgresProcesses
 from hermes.stores.postgres.queries import migration_names
-from hermes.stores.postgres.spend_sums import PostgresSpendSums
-from hermes.stores.postgres.spending import PostgresCredits
-from hermes.stores.postgres.users import PostgresUsers
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+
+if TYPE_CHECKING:
+    from hermes.app import master_keys  # noqa: F401  # loaded by its name below
+    from hermes.stores.postgres.agents import PostgresAgents
+    from hermes.stores.postgres.alerts import PostgresAlerts
+    from hermes.stores.postgres.api_keys import PostgresApiKeys
+    from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+    from hermes.stores.postgres.chores import PostgresChores
+    from hermes.stores.postgres.credits import PostgresCredits
+    from hermes.stores.postgres.keyring import Keyring
+    from hermes.stores.postgres.model_plans import PostgresModelPlans
+    from hermes.stores.postgres.outbox import PostgresOutbox
+    from hermes.stores.postgres.processes import PostgresProcesses
+    from hermes.stores.postgres.spend_sums import PostgresSpendSums
+    from hermes.stores.postgres.users import PostgresUsers
 
 NAMES_TIMEOUT_S = 2
+MASTER_KEYS = "hermes.app.master_keys"
 
 
 class SchemaBehind(PortError):
     """The database has not run all migrations of this version; opening a whole Hermes runs them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached keyring
 class Tables:
     """The database, the keyring of its data, and the tables that need nothing else."""
 
     settings: Settings
     database: Database
-    keyring: Keyring
-    api_keys: PostgresApiKeys
-    agents: PostgresAgents
-    channel_accounts: PostgresChannelAccounts
-    people: PostgresUsers
-    credits: PostgresCredits
-    outbox: PostgresOutbox
-    processes: PostgresProcesses
-    chores: PostgresChores
-    alerts: PostgresAlerts
-    spend_sums: PostgresSpendSums
-    stream_events: PostgresOperationsEvents
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The keyring; for commands that open sealed rows. Raises StartRefused without a right master key."""
+        made: Keyring = importlib.import_module(MASTER_KEYS).keyring_from(self.settings)
+        return made
+
+    @property
+    def api_keys(self) -> PostgresApiKeys:
+        made: PostgresApiKeys = _load_store("api_keys").PostgresApiKeys()
+        return made
+
+    @property
+    def agents(self) -> PostgresAgents:
+        made: PostgresAgents = _load_store("agents").PostgresAgents()
+        return made
+
+    @property
+    def model_plans(self) -> PostgresModelPlans:
+        made: PostgresModelPlans = _load_store("model_plans").PostgresModelPlans()
+        return made
+
+    @property
+    def channel_accounts(self) -> PostgresChannelAccounts:
+        made: PostgresChannelAccounts = _load_store("channel_accounts").PostgresChannelAccounts(self.keyring)
+        return made
+
+    @property
+    def people(self) -> PostgresUsers:
+        made: PostgresUsers = _load_store("users").PostgresUsers(self.keyring)
+        return made
+
+    @property
+    def credits(self) -> PostgresCredits:
+        made: PostgresCredits = _load_store("credits").PostgresCredits()
+        return made
+
+    @property
+    def outbox(self) -> PostgresOutbox:
+        made: PostgresOutbox = _load_store("outbox").PostgresOutbox(self.keyring, keep_dead_s=self.settings.delivery.dead_letter_ttl_s)
+        return made
+
+    @property
+    def processes(self) -> PostgresProcesses:
+        made: PostgresProcesses = _load_store("processes").PostgresProcesses()
+        return made
+
+    @property
+    def chores(self) -> PostgresChores:
+        made: PostgresChores = _load_store("chores").PostgresChores()
+        return made
+
+    @property
+    def alerts(self) -> PostgresAlerts:
+        made: PostgresAlerts = _load_store("alerts").PostgresAlerts()
+        return made
+
+    @property
+    def spend_sums(self) -> PostgresSpendSums:
+        made: PostgresSpendSums = _load_store("spend_sums").PostgresSpendSums()
+        return made
 
 
 @asynccontextmanager
@@ -64,10 +123,6 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
 
     `is_checked` False: the caller has just migrated the schema. Raises StartRefused, StoreUnavailable when PostgreSQL cannot be reached,
     and SchemaBehind."""
-    try:
-        keyring = Keyring(MasterKeys.parse(master_keys(settings, home_of(settings))))
-    except MasterKeyInvalid as error:
-        raise StartRefused(str(error)) from None
     limits = settings.database
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(open_database_address(settings))
@@ -82,22 +137,11 @@ async def open_tables(settings: Settings, *, is_checked: bool = True) -> AsyncIt
                 statement_timeout_s=limits.statement_timeout_s,
             )
         )
-        yield Tables(
-            settings,
-            database,
-            keyring,
-            PostgresApiKeys(),
-            PostgresAgents(),
-            PostgresChannelAccounts(keyring),
-            PostgresUsers(keyring),
-            PostgresCredits(),
-            PostgresOutbox(keyring, keep_dead_s=settings.delivery.dead_letter_ttl_s),
-            PostgresProcesses(),
-            PostgresChores(),
-            PostgresAlerts(),
-            PostgresSpendSums(),
-            PostgresOperationsEvents(),
-        )
+        yield Tables(settings, database)
+
+
+def _load_store(name: str) -> ModuleType:
+    return importlib.import_module(f"hermes.stores.postgres.{name}")
 
 
 async def refuse_old_schema(address: str, connect_timeout_s: float) -> None:

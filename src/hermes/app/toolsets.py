@@ -22,6 +22,7 @@ from hermes.app.batch_model import BatchServices
 from hermes.app.mcp_tools import open_mcp_servers
 from hermes.app.packs import OpenPacks, packs_from, role_from, wants_samples
 from hermes.app.router import toolbox_from, user_memory_from
+from hermes.app.tool_pins import pin_keeper_from
 from hermes.config import Settings, nearest
 from hermes.packs import SHIPPED_PACKS, Pack, PackServices
 from hermes.ports.errors import StartRefused
@@ -100,7 +101,7 @@ async def open_mcp_toolsets(services: BatchServices, names: Sequence[str], accou
     """Connect to MCP servers and yield their tools. Raises StartRefused for a server that offers no tools in time."""
     settings = services.settings
     server_names = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
-    async with open_mcp_servers(settings, server_names) as connected:
+    async with open_mcp_servers(settings, server_names, pin_keeper_from(services.database, services.adapters.alerts)) as connected:
         await connected.ready(within_s=READY_TIMEOUT_S)
         empty = [connection.server.name for connection in connected.connections if not connection.tools]
         if empty:

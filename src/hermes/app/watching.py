@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.app.home import home_of
 from hermes.app.root import Hermes
 from hermes.ops.disk import DiskWatch

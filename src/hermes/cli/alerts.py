@@ -14,8 +14,9 @@ from hermes.app.tables import Tables
 from hermes.cli.commands import app, lazy_parts
 from hermes.cli.moments import parse_moment
 from hermes.cli.options import By, Config, Json, Limit, complete_from
-from hermes.cli.output import CANNOT_RUN, count_phrase, fail, print_json, print_result, print_table
-from hermes.cli.runtime import read_tables, run, settings_from
+from hermes.cli.output import CANNOT_RUN, fail, print_json, print_result, print_table
+from hermes.cli.runtime import read_tables, run, settings_from, with_tables
+from hermes.console.amounts import count_phrase
 from hermes.ops.alert_events import ALERT_KINDS
 from hermes.ops.alert_text import alert_json, trial_message
 from hermes.ports.alerts import AlertDestination, AlertMute, AlertNotSent, StoredAlert
@@ -26,7 +27,7 @@ from hermes.terminal import one_line
 alerts = typer.Typer(
     no_args_is_help=True,
     help="Alerts to the operator: test, list, events, mute, unmute, mutes, end.\n\n"
-    "Hermes raises an alert when something needs a person, and sends it to the destinations of `[alerts.NAME]` in the settings: Slack, "
+    "Hermes raises an alert when something needs a person, and sends it to the destinations of `alerts.NAME` in the settings: Slack, "
     "Discord, a Telegram chat, or a signed webhook. The shortest way to one is a variable:\n\n"
     "    export HERMES_ALERTS_SLACK_URL=https://hooks.slack.com/services/…\n"
     "    hermes alerts test\n\n"
@@ -47,6 +48,7 @@ Subject = Annotated[
     str, typer.Argument(metavar="[SUBJECT]", help="What it is about, as `list` shows it. Left out: every subject.", show_default=False)
 ]
 DURATION = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
+ALERT_ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 DURATION_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 TEST_TIMEOUT_S = 10.0
 
@@ -162,10 +164,14 @@ def mute(
     seconds = parse_duration(duration)
     known = known_event(event)
 
-    async def act(tables: Tables, tx: Transaction) -> AlertMute:
-        return await tables.alerts.mute(tx, known, storable_name(subject), for_s=seconds, by=storable_name(by))
+    async def act(tables: Tables) -> AlertMute:
+        about = f"{known} {subject}".strip()
+        audited = lazy_parts().load_audited()
+        await audited.audit_command(tables.settings, tables.database, "alert.mute", "alert", about, for_s=seconds)
+        async with tables.database.begin() as tx:
+            return await tables.alerts.mute(tx, known, storable_name(subject), for_s=seconds, by=storable_name(by))
 
-    found = run(read_tables(config, act))
+    found = run(with_tables(config, act))
     about = f"{found.event} ({found.subject})" if found.subject else found.event
     print_result(mute_json(found), f"{about} is muted until {shown_time(found.until)} UTC.", is_json=is_json)
 
@@ -175,11 +181,14 @@ def unmute(event: Event, subject: Subject = "", *, is_json: Json = False, config
     """Send messages about an alert again."""
     known = known_event(event)
 
-    async def act(tables: Tables, tx: Transaction) -> None:
-        if not await tables.alerts.unmute(tx, known, storable_name(subject)):
-            raise NotFound("there is no such mute; `hermes alerts mutes` shows them. Nothing changed")
+    async def act(tables: Tables) -> None:
+        audited = lazy_parts().load_audited()
+        await audited.audit_command(tables.settings, tables.database, "alert.unmute", "alert", f"{known} {subject}".strip())
+        async with tables.database.begin() as tx:
+            if not await tables.alerts.unmute(tx, known, storable_name(subject)):
+                raise NotFound("there is no such mute; `hermes alerts mutes` shows them. Nothing changed")
 
-    run(read_tables(config, act))
+    run(with_tables(config, act))
     print_result({"event": known, "subject": subject}, f"{known} is not muted any more.", is_json=is_json)
 
 
@@ -202,21 +211,27 @@ def mutes(*, is_json: Json = False, config: Config = None) -> None:
 
 @alerts.command()
 def end(
-    alert_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=2**63 - 1, help="The number of the alert, as `list` shows it.")],
+    number: Annotated[str, typer.Argument(metavar="ID", help="The number of the alert, as `list` shows it.")],
     *,
     by: By = "operator",
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """End an alert: its next time is a new alert, with new messages."""
+    if not ALERT_ID.fullmatch(number):
+        fail(f"{one_line(number)!r} is not the number of an alert; `hermes alerts list` shows them")
+    alert_id = int(number)
 
-    async def act(tables: Tables, tx: Transaction) -> StoredAlert:
-        found = await tables.alerts.end(tx, alert_id, storable_name(by))
+    async def act(tables: Tables) -> StoredAlert:
+        audited = lazy_parts().load_audited()
+        await audited.audit_command(tables.settings, tables.database, "alert.end", "alert", str(alert_id))
+        async with tables.database.begin() as tx:
+            found = await tables.alerts.end(tx, alert_id, storable_name(by))
         if found is None:
             raise NotFound(f"there is no alert {alert_id}; `hermes alerts list --all` shows them")
         return found
 
-    found = run(read_tables(config, act))
+    found = run(with_tables(config, act))
     print_result(alert_json(found), f"{found.event} has ended: {count_phrase(found.times, 'time')}.", is_json=is_json)
 
 

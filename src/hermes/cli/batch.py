@@ -20,9 +20,10 @@ from hermes.cli.batch_run import INTERRUPTED, run_batch
 from hermes.cli.commands import app
 from hermes.cli.file_keys import SetKeys, command_with_keys, parse_keys
 from hermes.cli.options import Config
-from hermes.cli.output import CANNOT_RUN, complain, count_phrase, fail
+from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.cli.runtime import complete_models, run, settings_from
 from hermes.config import Settings
+from hermes.console.amounts import count_phrase
 from hermes.ports.errors import StartRefused
 from hermes.trajectories.batch.recipe import BatchRecipe
 from hermes.trajectories.batch.replay import graphs_by_item

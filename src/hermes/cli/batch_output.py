@@ -17,8 +17,9 @@ from rich.table import Table
 
 from hermes.app.catalogue import models_of, prices_from
 from hermes.cli.batch_run import INTERRUPTED
-from hermes.cli.output import complain, count_phrase, output_console
+from hermes.cli.output import complain, output_console
 from hermes.config import Settings
+from hermes.console.amounts import count_phrase
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
 from hermes.trajectories.batch.recipe import BatchRecipe
@@ -158,7 +159,7 @@ def show_plan(run: BatchRun, settings: Settings, index: Mapping[str, str], *, is
 def _cost_range(settings: Settings, recipe: BatchRecipe, prompt: int, rollouts: int) -> dict[str, float]:
     """Return the lowest and the highest cost of the first turns, at today's prices."""
     model = models_of(settings)[recipe.model]
-    rate = prices_from(settings).rate(model.id, datetime.now(UTC).date(), 0)
+    rate = prices_from(settings).rate(model.address, datetime.now(UTC).date(), 0)
     max_out = min(recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
     lowest, highest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, max_out))
     return {"min_usd": lowest, "max_usd": highest}

@@ -193,7 +193,8 @@ def provenance_table(why: Mapping[str, Any]) -> Table:
     rows = {
         "backend": " ".join(str(why[name]) for name in ("llm_backend", "llm_model") if why.get(name)) or "none",
         "tokens": f"{why.get('tokens_in', 0):,} in, {why.get('tokens_out', 0):,} out",
-        "cost": f"{why.get('cost_usd', 0.0):.6f} USD" + (", from the cache" if why.get("llm_cache_hit") else ""),
+        "cost": f"{why.get('cost_usd', 0.0):.6f} USD"
+        + (f", from the cache; saved {why.get('saved_usd', 0.0):.6f} USD" if why.get("llm_cache_hit") else ""),
         "tools": ", ".join(tools) or str(why.get("tool_calls_made") or "none"),
         "took": f"{why['took_ms']:,} ms",
         "turn": str(why["turn_id"]),

@@ -14,11 +14,12 @@ from uuid import UUID
 import typer
 
 from hermes.app.tables import Tables
-from hermes.cli.commands import app
+from hermes.cli.commands import app, lazy_parts
 from hermes.cli.fleet_processes import chore_json, holder_name, iso_time, show_time
 from hermes.cli.options import Config, Json
-from hermes.cli.output import CANNOT_RUN, complain, count_phrase, print_json, print_result, print_table
+from hermes.cli.output import CANNOT_RUN, complain, print_json, print_result, print_table
 from hermes.cli.runtime import run, with_hermes, with_tables
+from hermes.console.amounts import count_phrase
 from hermes.ports.errors import LeaseLost, NotFound
 from hermes.ports.processes import Processes, ProcessRecord, ProcessRole
 from hermes.ports.runtime import ChoreRecord, Chores, Transactions
@@ -123,6 +124,8 @@ class ChoreOutcome:
 async def do_chore(hermes: Hermes, name: str, *, waits: bool) -> ChoreOutcome:
     """Do a chore in this process, or wait until the process that is doing it has ended. Raises NotFound."""
     began = time.monotonic()
+    audited = lazy_parts().load_audited()
+    await audited.audit_command(hermes.settings, hermes.database, "chore.run", "chore", name)
     async with hermes.process.beating(ProcessRole.COMMAND):
         while True:
             try:

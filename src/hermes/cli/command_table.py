@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from hermes.cli.commands import LazyParts, app, new_app
 from hermes.cli.output import complain, fail, missing_package
+from hermes.event_log import FirstLine
 
 if TYPE_CHECKING:
     from hermes.trajectories.engines import ChunkEngine
@@ -31,6 +32,17 @@ class CommandModule(NamedTuple):
     extra: str
     commands: Mapping[str, str]
     """The line of each command in `hermes --help`: the first one of its own help."""
+    subcommands: Collection[str] = ()
+    """Of a module with `further` ones: the subcommands that this module alone can run."""
+    further: Mapping[str, Collection[str]] = MappingProxyType({})
+    """Further modules of the same command, each with its subcommands: loading them takes as long as a short command may."""
+
+    def modules_for(self, subcommand: str | None) -> Sequence[str]:
+        """Return what is loaded for this subcommand; for None or an unknown one, as for its help, everything."""
+        if subcommand in self.subcommands:
+            return (self.module,)
+        wanted = [module for module, names in self.further.items() if subcommand in names]
+        return (self.module, *(wanted or self.further))
 
 
 COMMAND_MODULES = (
@@ -39,7 +51,7 @@ COMMAND_MODULES = (
         "cli",
         {
             "demo": "Play a guided tour of the message graph: a chat, an edit, a compaction, a subagent, a drawing of the graph.",
-            "graph": "Draw a saved graph with its versions, and check that its ids match its content.",
+            "graph": "Draw a graph with its versions, from a file or from the store, and check that its ids match its content.",
         },
     ),
     CommandModule(
@@ -47,8 +59,7 @@ COMMAND_MODULES = (
         "export",
         {
             "export": "Export graphs as training data, with a ledger that accounts for every sampled token.",
-            "verify": "Check an export from its files alone: every sample is trained exactly once and in its own context, "
-            "or listed with a reason.",
+            "verify": "Check an export: every sample is trained exactly once and in its own context, or listed with a reason.",
             "import": "Read trajectories that other programs wrote (ShareGPT, hermes-agent, OpenAI fine-tuning) into graphs.",
         },
     ),
@@ -61,10 +72,14 @@ COMMAND_MODULES = (
         },
     ),
     CommandModule(
+        "hermes.cli.up",
+        "serve",
+        {"up": "Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost."},
+    ),
+    CommandModule(
         "hermes.cli.service",
         "serve",
         {
-            "up": "Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.",
             "serve": "Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Messages also need a `hermes worker`.",
             "worker": "Answer messages. Run as many workers as you like, on any number of machines.",
         },
@@ -92,7 +107,11 @@ COMMAND_MODULES = (
         "serve",
         {"batch": "Run many prompts through an agent loop with tools, several rollouts each, and keep every rollout as a message graph."},
     ),
-    CommandModule("hermes.cli.keys", "serve", {"keys": "API keys: create, list, revoke. Master keys: new-master, rewrap."}),
+    CommandModule(
+        "hermes.cli.keys",
+        "serve",
+        {"keys": "API keys: create, list, show, set, revoke. Master keys: new-master, rewrap; data keys: rotate."},
+    ),
     CommandModule("hermes.cli.local", "cli", {"local": "The small model that runs on this machine: install."}),
     CommandModule(
         "hermes.cli.health", "cli", {"health": "Exit with 0 if a process of Hermes on this machine is well, with 1 if not: a probe."}
@@ -101,11 +120,38 @@ COMMAND_MODULES = (
         "hermes.cli.fleet",
         "serve",
         {"fleet": "Agents, their adapters and spend caps, and the processes of Hermes: list, swap, events, add, cap, processes, leader."},
+        ("events", "processes", "leader"),
+        {"hermes.cli.fleet_list": ("list",), "hermes.cli.fleet_agents": ("swap", "add", "cap")},
+    ),
+    CommandModule(
+        "hermes.cli.models",
+        "serve",
+        {"models": "Models: list, plan, set, swap, share, rollback. Without one of these words, list."},
+        ("list",),
+        {"hermes.cli.model_plan": ("plan", "set", "swap", "share", "rollback")},
     ),
     CommandModule("hermes.cli.chores", "serve", {"chores": "Work by the clock, such as dreams and reminders: list, run."}),
     CommandModule("hermes.cli.dream", "serve", {"dream": "Conclude from what is known about a user: now."}),
     CommandModule(
-        "hermes.cli.costs", "serve", {"costs": "Show what model calls cost, by agent, platform, tier, purpose, model, key or day."}
+        "hermes.cli.costs",
+        "serve",
+        {"costs": "Show what model calls cost, by user, tier, channel, agent, key, model, tool, purpose or day."},
+    ),
+    CommandModule(
+        "hermes.cli.turns",
+        "serve",
+        {"turns": "Turns: list, tail, show, why."},
+        ("list", "tail"),
+        {"hermes.cli.turn_show": ("show", "why")},
+    ),
+    CommandModule("hermes.cli.conversation", "serve", {"conversation": "Conversations: list, show."}),
+    CommandModule(
+        "hermes.cli.replay",
+        "serve",
+        {
+            "replay": "Ask a model again what a turn asked: a dry run. Nothing is sent, charged to the user, remembered or written into "
+            "the conversation."
+        },
     ),
     CommandModule(
         "hermes.cli.events",
@@ -119,7 +165,10 @@ COMMAND_MODULES = (
         "hermes.cli.users",
         "serve",
         {"users": "Users: create, activate, credit, tier, training, language, link, show, list, memory, forget."},
+        ("list", "create", "activate", "credit", "tier", "training", "language", "link"),
+        {"hermes.cli.user_data": ("show", "memory", "forget")},
     ),
+    CommandModule("hermes.cli.tools", "serve", {"tools": "Tools of MCP servers: list, accept."}),
     CommandModule("hermes.cli.kill_switch", "serve", {"kill-switch": "Stop all model calls: on, off, status."}),
     CommandModule(
         "hermes.cli.channels",
@@ -127,6 +176,12 @@ COMMAND_MODULES = (
         {"channels": "Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove."},
     ),
     CommandModule("hermes.cli.alerts", "serve", {"alerts": "Alerts to the operator: test, list, events, mute, unmute, mutes, end."}),
+    CommandModule("hermes.cli.console", "serve", {"console": "The console at /console: link, operators, token, tokens, sessions, revoke."}),
+    CommandModule(
+        "hermes.cli.audit",
+        "serve",
+        {"audit": "Show what operators did, opened and were refused, the newest first. No words of users or models."},
+    ),
     CommandModule("hermes.cli.platforms", "serve", {"platforms": "Fake platforms to try Hermes with: fake."}),
     CommandModule(
         "hermes.cli.copies",
@@ -140,6 +195,15 @@ COMMAND_MODULES = (
         },
     ),
     CommandModule(
+        "hermes.cli.queues", "serve", {"queues": "Show what waits in Hermes and why, what is on its way, and what was given up."}
+    ),
+    CommandModule("hermes.cli.messages", "serve", {"messages": "Messages that were given up: revive."}),
+    CommandModule(
+        "hermes.cli.workers",
+        "serve",
+        {"workers": "Show the processes of Hermes, how each is, and the turns that it drives; give the turns of a dead one away."},
+    ),
+    CommandModule(
         "hermes.cli.dead_letters",
         "serve",
         {"dead-letters": "Messages that could not be delivered: list, show, requeue, drop."},
@@ -147,10 +211,14 @@ COMMAND_MODULES = (
 )
 APP = "hermes.app"
 """`root` is the whole Hermes, which commands that only need rows never load; `mcp_tools` are the MCP servers, which few operators have."""
+AUDITED, LOGS = "hermes.cli.audited", "hermes.ops.logs"
+"""What a command that only reads never loads: the audit log, and the log."""
 LOCAL_CHAT = "hermes.cli.local_chat"
 """A Hermes in this process, for `hermes chat` where none runs."""
 STORED_SESSIONS = "hermes.cli.stored_sessions"
 """Sessions of a store, for commands that also read files: with files they need neither this module nor its extra."""
+CONVERSATION = "hermes.cli.conversation"
+"""Conversations of the store, for `hermes graph`, which mostly reads files."""
 COMPRESS_SERVICE, DAFT_ENGINE = "hermes.cli.compress_service", "hermes.trajectories.engines.daft"
 """Models and the store for `hermes compress`, and the engine of many machines: both need a further extra."""
 TRACES = "hermes.ops.trace_export"
@@ -167,19 +235,23 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
 
     If they name no command, as for `--help`, return one that only describes the commands: that takes no module of theirs."""
     parts = LazyParts(
-        lambda name: importlib.import_module(f"{APP}.{name}"),
+        load_app_module,
+        lambda: importlib.import_module(AUDITED),
+        lambda: importlib.import_module(LOGS),
         lambda: importlib.import_module(LOCAL_CHAT),
         open_stored_sessions,
+        load_conversation,
         load_compress_service,
         new_daft_engine,
         load_traces,
     )
     app.info.context_settings = {"obj": parts}
-    typed = next((word for word in arguments or () if not word.startswith("-")), None)
+    typed, subcommand = [*(word for word in arguments or () if not word.startswith("-")), None, None][:2]
     chosen = [part for part in COMMAND_MODULES if arguments is None or typed in part.commands]
     for part in chosen:
         try:
-            importlib.import_module(part.module)
+            for module in part.modules_for(subcommand):
+                importlib.import_module(module)
         except ModuleNotFoundError as error:
             return describe_commands({part.extra: missing_package(error)})
     # The settings say which packs there are, and to read them takes longer than all the rest: the version needs neither.
@@ -196,6 +268,12 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
             pack_commands.add_pack_commands(app, arguments or ())
             return app
     return app if chosen else describe_commands(missing, brought, {typed: faults} if typed is not None and faults else {})
+
+
+def load_app_module(name: str) -> ModuleType:
+    """Return a module of `hermes.app`. Such modules may write log lines in their own way, so the log must not wait any longer."""
+    FirstLine.configure()
+    return importlib.import_module(f"{APP}.{name}")
 
 
 def read_pack_commands(typed: str | None, arguments: Sequence[str], missing: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[str]]:
@@ -263,6 +341,14 @@ def open_stored_sessions(
         fail(f"export from the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
     opened: AbstractContextManager[ExportSource] = module.stored_sessions(names, since, account, config)
     return opened
+
+
+def load_conversation() -> ModuleType:
+    """Return the module that reads conversations of the store. If a package is missing, say what to install and exit."""
+    try:
+        return importlib.import_module(CONVERSATION)
+    except ModuleNotFoundError as error:
+        fail(f"a stored conversation needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
 
 
 def load_compress_service(what: str) -> ModuleType:

@@ -32,9 +32,15 @@ class LazyParts:
 
     load_app: Callable[[str], ModuleType]
     """Returns a module of `hermes.app`, by its name: `root` is the whole Hermes."""
+    load_audited: Callable[[], ModuleType]
+    """Returns cli/audited.py, for the commands of a group that change something."""
+    load_logs: Callable[[], ModuleType]
+    """Returns ops/logs.py, for a command that writes a log line after all."""
     load_local_chat: Callable[[], ModuleType]
     """Returns cli/local_chat.py."""
     open_stored_sessions: OpenStoredSessions
+    load_conversation: Callable[[], ModuleType]
+    """Returns cli/conversation.py: conversations of the store, for `hermes graph`, which mostly reads files."""
     load_compress_service: Callable[[str], ModuleType]
     """Returns `cli/compress_service.py`: models and the store, for `hermes compress`. Takes what needs it, for the error."""
     new_daft_engine: Callable[[str | None], ChunkEngine]

@@ -44,7 +44,7 @@ def find_paths(
     if wanted:
         if out is None:
             fail("name the output file for the graphs from the store, for instance --out compressed.jsonl")
-        return output_paths(out, settings, is_folder=False, is_private=True), []
+        return output_paths(out, settings, is_folder=False), []
     metrics = Path(settings.metrics.output_file)
     leave_out = (*NOT_TRAJECTORIES, *(each for name in (metrics.name, metrics.with_suffix(".jsonl").name) for each in (name, f".{name}")))
     inputs = [each for file in files for each in find_inputs(file, leave_out)]
@@ -61,12 +61,12 @@ def find_paths(
     return output_paths(place, settings, is_folder=is_folder), inputs
 
 
-def output_paths(out: Path, settings: CompressionSettings, *, is_folder: bool, is_private: bool = False) -> OutputPaths:
+def output_paths(out: Path, settings: CompressionSettings, *, is_folder: bool) -> OutputPaths:
     """Return the output paths. Metrics of another run are not overwritten: the new file's name then begins with that of the output."""
     metrics = out.parent / settings.metrics.output_file
     if metrics.exists() or metrics.with_suffix(".jsonl").exists():
         metrics = metrics.with_name(f"{output_stem(out)}.{metrics.name}")
-    return OutputPaths(out, metrics, is_folder, is_private)
+    return OutputPaths(out, metrics, is_folder)
 
 
 def spool_sessions(places: OutputPaths, wanted: StoredQuery, parts: LazyParts, *, restarts: bool) -> tuple[list[InputFile], int]:

@@ -20,6 +20,7 @@ from hermes.ports.errors import StartRefused
 from hermes.ports.models import UnknownPrice
 from hermes.trajectories.compress.settings import SummarizationSettings
 from hermes.trajectories.errors import SourceError
+from hermes.trajectories.private_files import open_private_text
 from hermes.trajectories.sampling_model import SamplingModel
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ def price_usd(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, reque
         return None
     try:
         model = models_of(chosen.settings)[chosen.name]
-        rate = prices_from(chosen.settings).rate(model.id, datetime.now(UTC).date(), prompt_tokens // max(requests, 1))
+        rate = prices_from(chosen.settings).rate(model.address, datetime.now(UTC).date(), prompt_tokens // max(requests, 1))
     except UnknownPrice:
         return None
     return (prompt_tokens * rate.tokens_in + answer_tokens * rate.tokens_out) / 1e12
@@ -95,10 +96,9 @@ def save_sessions(query: StoredQuery, file: Path) -> int:
 
     The file appears complete, or not at all."""
     draft = file.with_suffix(".part")
-    draft.touch(mode=0o600)
     broken = 0
     with stored_sessions(query.names, query.since, query.account, query.settings_file) as sessions:
-        with draft.open("w", encoding="utf-8") as lines:
+        with open_private_text(draft) as lines:
             for session in sessions:
                 if isinstance(session, SourceError):
                     complain(str(session))

@@ -16,9 +16,10 @@ from hermes.app.backups import Restored, RestoreOptions, make_backup, restore_ba
 from hermes.app.moving import discard_old, list_kept, move_database, upgrade_database, write_addresses
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json
-from hermes.cli.output import CANNOT_RUN, complain, count_phrase, fail, print_json
+from hermes.cli.output import CANNOT_RUN, complain, fail, print_json
 from hermes.cli.runtime import run, settings_from, start_log
 from hermes.config import LogLevel, Settings
+from hermes.console.amounts import count_phrase
 from hermes.ports.errors import CopyRefused
 
 T = TypeVar("T")
@@ -142,6 +143,8 @@ def move(
         typer.echo(
             f"Every process also needs the master key: set HERMES_MASTER_KEYS to the content of {moved.master_key}, and keep it safe."
         )
+    if not moved.has_vault:
+        typer.echo("The server has no vault: set HERMES_VAULT to a folder that all machines share, so that erasures destroy keys.")
     typer.echo(f"The old data is as it was. To go back to it, delete {moved.note}.")
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hermes.app.tables import Tables
-from hermes.cli.commands import app
+from hermes.cli.actor import command_actor
+from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import By, Config, Json, Limit, complete_from
-from hermes.cli.output import count_phrase, fail, print_json, print_properties, print_result, print_table, storable_text
-from hermes.cli.runtime import complete_accounts, in_transaction, read_tables, run
-from hermes.delivery.outbox_delivery import dead_letter_facts
+from hermes.cli.output import fail, print_json, print_properties, print_result, print_table, storable_text
+from hermes.cli.runtime import complete_accounts, read_tables, run, with_hermes
+from hermes.console.amounts import count_phrase
+from hermes.console.queues import MAX_LETTERS, QueueActions, refuse_unknown_letters
 from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import NotFound, UserErased, require_known
 from hermes.ports.outbox import DeadLetter, DeadLetterQuery, DeliveryStatus
@@ -121,7 +123,7 @@ def show(
     async def read(tables: Tables, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
         letters = tables.outbox.dead_letters
         found = await letters.list(tx, DeadLetterQuery(ids=[number]))
-        refuse_unknown_ids([number], found)
+        refuse_unknown_letters(DeadLetterQuery(ids=[number]), found)
         try:
             text: str | None = await letters.text(tx, number)
         except UserErased:
@@ -171,16 +173,11 @@ def requeue(
     Each one goes to the end of its conversation's queue, is marked as late, and gets all its tries again. Refunds are not taken back."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
-    async def again(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
-        sent = await hermes.adapters.outbox.dead_letters.requeue(tx, chosen)
-        refuse_unknown_ids(chosen.ids or (), sent)
-        for conversation_id in sorted({letter.conversation_id for letter in sent}):
-            await hermes.work.defer_delivery(tx, conversation_id)
-        for letter in sent:
-            await hermes.adapters.journal.add(tx, letter.turn_id, "dead_letter_requeued", _decision_facts(letter, by))
-        return sent
+    async def again(hermes: Hermes) -> Sequence[DeadLetter]:
+        actions: QueueActions = lazy_parts().load_app("console_operations").queue_actions_from(hermes)
+        return await actions.requeue(command_actor(), chosen, by=storable_text(by))
 
-    sent = run(in_transaction(config, again))
+    sent = run(with_hermes(config, again))
     again_phrase = f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker must be running."
     sentence = again_phrase if sent else "There is no such dead letter; nothing changed."
     print_result([_letter_json(letter) for letter in sent], sentence, is_json=is_json)
@@ -202,22 +199,17 @@ def drop(
     """Delete dead letters for good, for instance: hermes dead-letters drop 17 18. After a week Hermes deletes them itself."""
     chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
-    async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
-        dropped = await hermes.adapters.outbox.dead_letters.drop(tx, chosen)
-        refuse_unknown_ids(chosen.ids or (), dropped)
-        if is_all and not is_sure and dropped:
-            raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
-        for letter in dropped:
-            await hermes.adapters.journal.add(tx, letter.turn_id, "dead_letter_dropped", _decision_facts(letter, by))
-        return dropped
+    async def away(hermes: Hermes) -> Sequence[DeadLetter]:
+        if is_all and not is_sure:
+            async with hermes.database.once() as tx:
+                found = await hermes.adapters.outbox.dead_letters.list(tx, chosen, limit=MAX_LETTERS)
+            if found:
+                raise NotFound(f"nothing was dropped; {count_phrase(len(found), 'dead letter')} would be gone for good with: --all --yes")
+        actions: QueueActions = lazy_parts().load_app("console_operations").queue_actions_from(hermes)
+        return await actions.drop(command_actor(), chosen, by=storable_text(by))
 
-    dropped = run(in_transaction(config, away))
+    dropped = run(with_hermes(config, away))
     print_result([_letter_json(letter) for letter in dropped], f"{count_phrase(len(dropped), 'dead letter')} dropped.", is_json=is_json)
-
-
-def _decision_facts(letter: DeadLetter, by: str) -> dict[str, Any]:
-    """What the turn's journal has of the operator's decision."""
-    return {**dead_letter_facts(letter), "by": storable_text(by)}
 
 
 def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
@@ -235,13 +227,6 @@ def parse_ids(ids: Sequence[str]) -> list[int]:
         if not each.isascii() or not each.isdigit() or len(each) > 18:
             fail(f"{each!r} is not the number of a dead letter; `hermes dead-letters list` shows the numbers")
     return [int(each) for each in ids]
-
-
-def refuse_unknown_ids(ids: Sequence[int], found: Sequence[DeadLetter]) -> None:
-    """Raise NotFound if a number is unknown. Within a transaction this undoes the changes of all the others: all of them, or none."""
-    missing = sorted(set(ids) - {letter.id for letter in found})
-    if missing:
-        raise NotFound(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing changed")
 
 
 def _query_from_options(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> DeadLetterQuery:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from hermes.app.gateway import SystemClock
+from hermes.app.clock import SystemClock
 from hermes.app.root import Hermes
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json

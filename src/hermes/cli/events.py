@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from hermes.app.event_stream import stored_events
 from hermes.app.tables import Tables
 from hermes.cli.commands import app
 from hermes.cli.options import Config, Json, Limit, complete_from
@@ -70,11 +71,11 @@ def events(
 
     async def show(tables: Tables) -> None:
         if is_followed:
-            async for event in follow(tables.database, tables.stream_events, cursor):
+            async for event in follow(tables.database, stored_events(), cursor):
                 if wanted.matches(event):
                     print_event(event, is_json=is_json)
         else:
-            found, following = await collect(tables.database, tables.stream_events, cursor or STREAM_START, wanted, limit)
+            found, following = await collect(tables.database, stored_events(), cursor or STREAM_START, wanted, limit)
             if is_json:
                 print_json({"data": [stream_event_json(event) for event in found], "next": str(following)})
                 return

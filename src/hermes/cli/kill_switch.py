@@ -10,12 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes.app.root import Hermes
-from hermes.cli.commands import app
+from hermes.app.kill_switch import engage_from_command, read_kill_switch
+from hermes.app.tables import Tables
+from hermes.cli.actor import command_actor
+from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import By, Config, Json
 from hermes.cli.output import fail, print_json, storable_text
-from hermes.cli.runtime import run, with_hermes
-from hermes.ports.credits import CallsPaused, KillSwitchRecord, PauseReason
+from hermes.cli.runtime import run, with_tables
+from hermes.ports.credits import KillSwitchRecord
 from hermes.ports.errors import StoreUnavailable
 from hermes.terminal import one_line
 
@@ -23,7 +25,8 @@ kill_switch = typer.Typer(
     no_args_is_help=True,
     help="Stop all model calls: on, off, status.\n\n"
     '    hermes kill-switch on "the bill explodes"\n\n'
-    "Every running process obeys within a second, also after a restart and without Redis; only `off` ends it. Hermes still takes messages. "
+    "Every running process obeys within a second, also after a restart and without Redis; calls that are under way end too, and what they "
+    "used is charged. Only `off` ends it. Hermes still takes messages. "
     "Exit code 0 when it is done, 1 when it could not be done or read, 2 for bad input.",
 )
 app.add_typer(kill_switch, name="kill-switch")
@@ -41,28 +44,27 @@ def on(
     if not reason.strip():
         fail("give a reason: `hermes kill-switch status` shows it to other operators")
 
-    async def stop(hermes: Hermes) -> KillSwitchStatus:
-        await hermes.spend.kill_switch(storable_text(reason), storable_text(by))
-        return KillSwitchStatus(await hermes.spend.kill_switch_record())
+    async def stop(tables: Tables) -> KillSwitchStatus:
+        return KillSwitchStatus(await engage_from_command(tables, command_actor(), storable_text(reason), by=storable_text(by)))
 
-    _show(run(_with_hermes(config, stop, "it is not certain that all calls are stopped; repeat the command")), is_json=is_json)
+    _show(run(_with_tables(config, stop, "it is not certain that all calls are stopped; repeat the command")), is_json=is_json)
 
 
 @kill_switch.command()
 def off(*, by: By = "operator", is_json: Json = False, config: Config = None) -> None:
     """Allow model calls again. If the daily cap is reached, it still holds."""
 
-    async def allow(hermes: Hermes) -> KillSwitchStatus:
-        await hermes.spend.release(storable_text(by))
-        return await _read_status(hermes)
+    async def allow(tables: Tables) -> KillSwitchStatus:
+        await lazy_parts().load_app("kill_switch_spend").release_from_command(tables, command_actor(), by=storable_text(by))
+        return await _read_status(tables)
 
-    _show(run(_with_hermes(config, allow, "it is not certain that calls are allowed again; repeat the command")), is_json=is_json)
+    _show(run(_with_tables(config, allow, "it is not certain that calls are allowed again; repeat the command")), is_json=is_json)
 
 
 @kill_switch.command()
 def status(*, is_json: Json = False, config: Config = None) -> None:
     """Show whether model calls are stopped, since when, who stopped them, and why."""
-    _show(run(_with_hermes(config, _read_status, "cannot tell whether calls are stopped")), is_json=is_json)
+    _show(run(_with_tables(config, _read_status, "cannot tell whether calls are stopped")), is_json=is_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +80,19 @@ class KillSwitchStatus:
         return {"engaged": latch is not None, **values, "capped_until": until.isoformat() if until else None}
 
 
-async def _read_status(hermes: Hermes) -> KillSwitchStatus:
-    latch = await hermes.spend.kill_switch_record()
-    if latch is None:
-        try:
-            await hermes.spend.admit(hermes.gateway.cap_micro_usd)
-        except CallsPaused as paused:
-            if paused.reason is PauseReason.CAP:
-                return KillSwitchStatus(None, paused.until)
-            latch = await hermes.spend.kill_switch_record()  # another process engaged it a moment ago
+async def _read_status(tables: Tables) -> KillSwitchStatus:
+    latch = await read_kill_switch(tables)
+    if latch is None and tables.settings.llm.global_daily_budget_usd is not None:
+        return KillSwitchStatus(None, await lazy_parts().load_app("kill_switch_spend").read_cap_end(tables))
     return KillSwitchStatus(latch)
 
 
-async def _with_hermes(
-    config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str
+async def _with_tables(
+    config: Path | None, act: Callable[[Tables], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str
 ) -> KillSwitchStatus:
-    """Call `act` with an open Hermes. If PostgreSQL is unreachable, the error begins with `otherwise`: what that means."""
+    """Call `act` with open tables. If PostgreSQL is unreachable, the error begins with `otherwise`: what that means."""
     try:
-        return await with_hermes(config, act)
+        return await with_tables(config, act)
     except StoreUnavailable as error:
         raise StoreUnavailable(f"{otherwise}: {error}") from error
 

@@ -27,6 +27,7 @@ from hermes.router.turns import TurnRunner
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers
+from hermes.web.open_streams import OpenStreams
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class LocalHermes:
         try:
             receipt = await self.driving.intake.accept(envelope, newcomer=UserState.ACTIVE)
             self.driving.start(receipt)
-            response = await self.answers.wait(receipt.turn_id, ANSWER_TIMEOUT_S)
+            response = await self.answers.wait(receipt.turn_id, ANSWER_TIMEOUT_S, self.name)
         except PortError as error:
             raise ChatError(str(error)) from None
         return response or raise_no_answer()
@@ -82,7 +83,15 @@ async def open_local_hermes(
         hermes.process.beating(ProcessRole.COMMAND),  # its turns name it as their worker
     ):
         parts = hermes.adapters
-        answers = TurnAnswers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=ANSWER_TIMEOUT_S, closing=asyncio.Event())
+        answers = TurnAnswers(
+            hermes.database,
+            parts.inbox,
+            parts.outbox,
+            parts.replies,
+            ping_s=ANSWER_TIMEOUT_S,
+            closing=asyncio.Event(),
+            streams=OpenStreams(per_source=1),
+        )
         driving = LocalTurns(hermes)
         try:
             yield LocalHermes(hermes, answers, driving, name)
@@ -117,7 +126,7 @@ class LocalTurns:
     @property
     def intake(self) -> Intake:
         """The intake, without queueing messages for a worker."""
-        return replace(self.hermes.intake, work=NoDeferredWork())
+        return replace(self.hermes.intake, defers_turns=False)
 
     def start(self, receipt: AcceptedMessage) -> None:
         """Run a turn after the earlier turns of its conversation. It goes on when the caller stops waiting for the answer."""
@@ -152,32 +161,18 @@ class LocalTurns:
         del self.unlearnt[turn_id]
 
     def _own_turns(self) -> TurnRunner:
-        """Return the turn runner of a worker, but learning happens in this process."""
+        """Return the turn runner of a worker, but learning happens in this process.
+
+        Each turn is recorded in steps: the one statement that ends a turn queues its learning for a worker."""
 
         async def learn(_: Transaction, claim: Claim) -> None:
             self.unlearnt[claim.turn_id] = claim.user_id
 
         turns = self.hermes.turns
-        return replace(turns, services=replace(turns.services, learn=learn))
+        return replace(turns, services=replace(turns.services, learn=learn, turn_ends=None))
 
 
-class NoDeferredWork:
-    """The port JobQueue for messages that this process answers itself: it queues nothing."""
-
-    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
-        pass
-
-    async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
-        pass
-
-    async def defer_proactive(self, tx: Transaction, conversation_id: UUID) -> None:
-        pass
-
-    async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
-        pass
-
-
-async def retry_until_done(work: Callable[[], Awaitable[None]], name: str, turn_id: UUID, *, max_tries: int | None = None) -> None:
+async def retry_until_done(work: Callable[[], Awaitable[object]], name: str, turn_id: UUID, *, max_tries: int | None = None) -> None:
     """Call `work` until it succeeds, or `max_tries` times."""
     tries = 0
     while max_tries is None or tries < max_tries:

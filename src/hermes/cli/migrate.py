@@ -8,8 +8,9 @@ import typer
 
 from hermes.cli.commands import app, lazy_parts
 from hermes.cli.options import Config, Json
-from hermes.cli.output import CANNOT_RUN, count_phrase, print_result
+from hermes.cli.output import CANNOT_RUN, print_result
 from hermes.cli.runtime import quiet_settings, run
+from hermes.console.amounts import count_phrase
 
 
 @app.command()

@@ -41,8 +41,18 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print a value as one line of JSON: readable if standard output is UTF-8, else with escapes for all that is not ASCII."""
-    typer.echo(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() not in {"utf-8", "utf8"}))
+    """Print a value as one line of JSON: readable if standard output can hold it, else with escapes for all that is not ASCII."""
+    text = json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() not in {"utf-8", "utf8"})
+    typer.echo(text if is_encodable(text) else json.dumps(value))
+
+
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can hold the text: a model can write half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def print_result(value: object, sentence: str, *, is_json: bool) -> None:
@@ -76,17 +86,6 @@ def _print_rows(table: Table, rows: Iterable[Iterable[Cell]]) -> None:
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row))
     output_console().print(table)
-
-
-def show_usd(micro_usd: int) -> str:
-    """`$1,234.50`; amounts below a cent have all digits that are not zero."""
-    usd = f"{micro_usd / 1_000_000:,.6f}"
-    return f"${usd[:-4]}{usd[-4:].rstrip('0')}"
-
-
-def count_phrase(number: int, name: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def storable_text(text: str) -> str:

@@ -6,19 +6,18 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from hermes.app.catalogue import models_of, tiers_of
 from hermes.app.tables import SchemaBehind, Tables, open_tables, stored_account_names
 from hermes.cli.commands import LazyParts, lazy_parts
 from hermes.cli.output import CANNOT_RUN, complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
-from hermes.ops import logs
+from hermes.event_log import FirstLine
 from hermes.ports.errors import CopyRefused, NotFound, PortError, StartRefused
 from hermes.ports.runtime import Transaction
 
@@ -62,8 +61,26 @@ def complete_setting(known: Callable[[Settings], Iterable[str]], parameter: str 
     return complete
 
 
-complete_models = complete_setting(models_of)
-complete_tiers = complete_setting(tiers_of)
+def find_models(settings: Settings) -> Collection[str]:
+    """Return the names of the models. Loads the catalogue only now: most commands need none of it."""
+    names: Collection[str] = lazy_parts().load_app("catalogue").models_of(settings)
+    return names
+
+
+def find_tiers(settings: Settings) -> Collection[str]:
+    """Return the names of the tiers. Loads the catalogue only now: most commands need none of it."""
+    names: Collection[str] = lazy_parts().load_app("catalogue").tiers_of(settings)
+    return names
+
+
+def find_model_names(settings: Settings) -> Collection[str]:
+    """Return the names of the models, ours and the vendors'. Loads the catalogue only now."""
+    names: Collection[str] = lazy_parts().load_app("catalogue").model_names_of(settings)
+    return names
+
+
+complete_models = complete_setting(find_models)
+complete_tiers = complete_setting(find_tiers)
 complete_accounts = complete_setting(stored_account_names)
 
 
@@ -72,7 +89,7 @@ def start_log(settings: Settings) -> None:
     chosen = settings.log.format
     if chosen is LogFormat.AUTO:
         chosen = LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON
-    logs.configure("console" if chosen is LogFormat.CONSOLE else "json", settings.log.level.value, sys.stderr)
+    lazy_parts().load_logs().configure("console" if chosen is LogFormat.CONSOLE else "json", settings.log.level.value, sys.stderr)
 
 
 def tools_opener(context: typer.Context, settings: Settings) -> OpenTools:
@@ -110,8 +127,14 @@ async def in_transaction(config: Path | None, act: Callable[[Hermes, Transaction
 
 
 async def with_tables(config: Path | None, act: Callable[[Tables], Coroutine[Any, Any, T]]) -> T:
-    """Open the tables and call `act` with them. If the database is older than this version, open a whole Hermes before: it migrates."""
-    settings = quiet_settings(config)
+    """Open the tables and call `act` with them. If the database is older than this version, open a whole Hermes before: it migrates.
+
+    The log is loaded with its first line: such a command writes none, as a rule."""
+    settings = settings_from(config)
+    if "structlog" in sys.modules:  # the command's own modules use it
+        start_quiet_log(settings)
+    else:
+        FirstLine.wait_with(lambda: start_quiet_log(settings))
     try:
         async with open_tables(settings) as tables:
             return await act(tables)
@@ -138,8 +161,12 @@ async def read_tables(config: Path | None, act: Callable[[Tables, Transaction], 
 def quiet_settings(config: Path | None) -> Settings:
     """Read the settings, and let the log show only warnings and errors."""
     settings = settings_from(config)
-    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+    start_quiet_log(settings)
     return settings
+
+
+def start_quiet_log(settings: Settings) -> None:
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

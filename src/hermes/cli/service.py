@@ -1,36 +1,42 @@
-"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts. supervisor.py is what `up` does."""
+"""The commands `serve` and `worker`: the parts of a running Hermes. up.py runs everything."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import structlog
 import typer
 
-from hermes.app.catalogue import refuse_no_model, replaced_backends, stand_in_notice
-from hermes.app.home import home_of
+from hermes.app.catalogue import replaced_backends, stand_in_notice
+from hermes.app.console_access import desk_from
+from hermes.app.home import example_url, home_of
 from hermes.app.processes import TakeNews
 from hermes.app.root import Hermes, OpenTracer, open_hermes
 from hermes.app.router import OpenTools
 from hermes.app.watching import watch_over
+from hermes.cli.actor import command_actor
 from hermes.cli.commands import app
+from hermes.cli.model_check import require_model
 from hermes.cli.options import Config
-from hermes.cli.output import complain, fail
+from hermes.cli.output import fail
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
-from hermes.cli.supervisor import GRACE_S, supervise
-from hermes.config import Settings
+from hermes.cli.supervisor import GRACE_S
+from hermes.config import Environment, Settings
+from hermes.console.sign_in import link_address
 from hermes.ops.event_loop import collect_and_freeze, watch_event_loop
 from hermes.ops.metrics import join_siblings
 from hermes.ops.pulse import ParentLink, Pulse, sinks_from
-from hermes.ports.errors import StartRefused
+from hermes.ports.errors import PortError
 from hermes.ports.processes import ProcessRole
-from hermes.web import open_server, operator_app, serve_until_cancelled
+from hermes.web import KnownHosts, open_server, operator_app, raise_file_limit, serve_until_cancelled
 
 log = structlog.get_logger()
 
@@ -55,20 +61,6 @@ WORKER_NICENESS = 5
 
 
 @app.command()
-def up(*, config: Config = None) -> None:
-    """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; no acknowledged message is lost.
-
-    Without any setting, Hermes starts PostgreSQL and Valkey in HERMES_HOME, and serves the chat page at `web.port` of the settings (8080
-    if they name none). `hermes setup` makes the settings."""
-    settings = settings_from(config)
-    require_model(settings)
-    start_log(settings)
-    code = run(supervise(settings, config))
-    if code:
-        raise typer.Exit(code)
-
-
-@app.command()
 def serve(
     context: typer.Context,
     *,
@@ -88,6 +80,7 @@ def serve(
     watch = watch_parent(settings, is_child=with_parent, beat_file=beat_file)
     listener = open_listener(settings)
     web = settings.web
+    raise_file_limit(web.max_connections)
     operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
     opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
     run(run_until_signal(_serve(opening, listener, operator_listener)))
@@ -117,17 +110,6 @@ def worker(
     metrics_listener = open_metrics_listener(metrics_host or settings.web.metrics_host, metrics_port)
     opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
     run(run_until_signal(_work(opening, metrics_listener)))
-
-
-def require_model(settings: Settings) -> None:
-    """If production has no model, say so in one line and exit, before a port is opened or a store is started."""
-    try:
-        refuse_no_model(settings)
-    except StartRefused as error:
-        *others, last = str(error).splitlines()
-        for fault in others:
-            complain(fault)
-        fail(last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +159,7 @@ async def _serve(opening: ProcessOpening, listener: socket.socket, operator_list
     async with open_process(opening, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        console_link = await make_console_link(hermes, port)
 
         def ready() -> None:
             collect_and_freeze()
@@ -184,17 +167,37 @@ async def _serve(opening: ProcessOpening, listener: socket.socket, operator_list
             log.info("web_ready", url=url)
             note_metrics_port(operator_listener)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
+            if console_link is not None:
+                typer.echo(f"Console: {console_link}")
             for name, reason in replaced_backends(settings).items():
                 typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
         await serve_until_cancelled(hermes, listener, ready, operator_listener=operator_listener)
 
 
+async def make_console_link(hermes: Hermes, port: int) -> str | None:
+    """Return a link into the console for the person at this terminal. None if the output is no terminal, and in production: there a link is
+    made on purpose, with `hermes console link`."""
+    settings = hermes.settings
+    is_shown = settings.console.enabled and settings.environment is Environment.DEVELOPMENT and sys.stdout.isatty()
+    if not is_shown:
+        return None
+    desk = desk_from(settings, hermes.database)
+    try:
+        operator = await desk.sign_in.make_first_owner(getpass.getuser())
+        secret = await desk.make_link(command_actor(), operator.name)
+    except (KeyError, OSError, PortError) as error:  # no name for this person, or they are disabled: Hermes runs all the same
+        log.warning("console_link_not_made", error=type(error).__name__)
+        return None
+    return link_address(example_url(replace(settings.web, port=port)), secret)
+
+
 async def _work(opening: ProcessOpening, metrics_listener: socket.socket | None = None) -> None:
     settings, watch = opening.settings, opening.watch
     async with open_process(opening, ProcessRole.WORKER) as hermes, AsyncExitStack() as stack:
         if metrics_listener is not None:
-            await stack.enter_async_context(open_server(operator_app(hermes.metrics.own_exposition), metrics_listener))
+            metrics_app = operator_app(hermes.metrics.own_exposition, KnownHosts.of(settings.web))
+            await stack.enter_async_context(open_server(metrics_app, metrics_listener, settings.web))
             note_metrics_port(metrics_listener)
         collect_and_freeze()
         watch.pulse.open(hermes.process_id, lambda: hermes.activity.is_silent)

@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from hermes.app.catalogue import catalogue_from, check_prices, prices_from
-from hermes.app.home import example_url, new_master_key
+from hermes.app.home import example_url
+from hermes.app.master_keys import new_master_key
 from hermes.app.setup_plan import ModelProvider
 from hermes.cli.commands import app, lazy_parts
 from hermes.cli.doctor import finding_json

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import structlog
 
-from hermes.app.home import home_of
+from hermes.app.home import home_of, keep_stores
 from hermes.app.processes import host_name, restart_news
 from hermes.app.stores import open_stores
 from hermes.cli.output import BAD_INPUT
@@ -66,7 +66,11 @@ async def supervise(settings: Settings, config: Path | None) -> int:
         tree = ProcessTree(pulse)
         limits = ChildLimits(replace_after_s=settings.work.replace_after_s, stop_timeout_s=settings.work.drain_s + GRACE_S)
         tree.children = [ChildProcess(role, config, tree, stopping, killing, limits) for role in roles]
-        codes = await asyncio.gather(*(child.keep_alive() for child in tree.children))
+        keeping = asyncio.create_task(keep_stores(settings, home_of(settings)), name="stores")
+        try:
+            codes = await asyncio.gather(*(child.keep_alive() for child in tree.children))
+        finally:
+            await end_tasks(keeping)
     return next((code for code in codes if code), 0)
 
 

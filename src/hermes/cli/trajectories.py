@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -29,18 +29,22 @@ from hermes.cli.options import (
     complete_from,
 )
 from hermes.cli.output import complain, fail, output_console, print_json, print_properties
-from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
+from hermes.trajectories.calls import DERIVED, NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER, SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.engines.local import LocalEngine
-from hermes.trajectories.errors import SourceError, TrajectoryError
+from hermes.trajectories.errors import SourceError, TrajectoryError, TrajectorySettingsError
 from hermes.trajectories.export import ExportSummary, export
 from hermes.trajectories.formats import FORMATS
+from hermes.trajectories.formats.llamafactory import DATASET
 from hermes.trajectories.imports import SHAPES, import_files
 from hermes.trajectories.parallel_export import ExportProgress, export_on
 from hermes.trajectories.plan import ExportSettings, SessionPlan
+from hermes.trajectories.private_files import open_private_text
+from hermes.trajectories.rewards import RewardRule, check_rules
+from hermes.trajectories.signature import LedgerSigner, load_trusted_key, signature_refusal
 from hermes.trajectories.source import ExportSession, ExportSource, FileSessions, find_files
 from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
-from hermes.trajectories.verify import verify
+from hermes.trajectories.verify import VerifyReport, verify
 
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
 FORMER: FormerOptions = {
@@ -80,11 +84,34 @@ def export_command(
         ),
     ] = None,
     policy_version: Annotated[list[str] | None, typer.Option(help="Train only samples of this policy version; repeatable.")] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE][:response|:rollout]",
+            help="The annotation that is the reward of its response, or of the whole rollout; with VALUE, 1 where it equals VALUE, else 0. "
+            "Without it: reward and rollout_reward. Once for each scope.",
+        ),
+    ] = None,
+    advantages: Annotated[
+        Literal["reward", "group", "grpo"],
+        typer.Option(
+            help="group: the rollout's reward less the mean of its group, which is all rollouts of its session. "
+            "grpo: also divided by the group's standard deviation."
+        ),
+    ] = "reward",
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="A folder with tokenizer.json and chat template, for calls without token ids (off-policy)."),
     ] = None,
-    source: Annotated[str, typer.Option(help="The value of the `source` column in the sharegpt format.")] = "hermes-agent",
+    source: Annotated[
+        str, typer.Option(help="The value of the `source` column in the sharegpt and llamafactory formats.")
+    ] = "hermes-agent",
+    is_bare: Annotated[
+        bool,
+        typer.Option(
+            "--bare", help="sharegpt: rows of conversations, tools and source, and nothing else. The rest goes into sharegpt.rows.jsonl."
+        ),
+    ] = False,
     is_json: Json = False,
     workers: Annotated[
         str,
@@ -101,6 +128,10 @@ def export_command(
     since: Since = None,
     account: StoreAccount = None,
     is_everything: AllStored = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY.pem", help="Sign the export with this Ed25519 key: `openssl genpkey -algorithm ed25519 -out KEY.pem`."),
+    ] = None,
     save_graphs: Annotated[
         Path | None,
         typer.Option(
@@ -126,8 +157,10 @@ def export_command(
         derived="include" if IncludedSamples.DERIVED in (include or ()) else "exclude",
         policy_versions=frozenset(policy_version) if policy_version else None,
         scripted="include" if IncludedSamples.SCRIPTED in (include or ()) else "exclude",
+        rewards=_reward_rules(reward or ()),
+        advantages=advantages,
     )
-    settings = ExportSettings(format=format_, policies=policies, source=source)
+    settings = ExportSettings(format=format_, policies=policies, source=source, is_bare=is_bare)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
     engine, processes = parse_workers(workers)
@@ -135,18 +168,21 @@ def export_command(
         fail("sessions from the store are exported in one process; write them with --save-graphs FILE.jsonl, then export that file")
     parts: LazyParts = context.obj
     try:
+        signer = LedgerSigner.from_file(sign) if sign is not None else None
         with ExitStack() as stack:
             read: ExportSource
             if is_stored:
                 read = stack.enter_context(parts.open_stored_sessions(conversation or (), since, account, config))
                 sessions = stack.enter_context(_save_graphs(read, save_graphs) if save_graphs is not None else nullcontext(read))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
-                summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
+                summary = export(
+                    sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), signer=signer, on_session=bar.on_session
+                )
             else:
                 read = FileSessions(find_files(graphs or ()))
                 bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
                 chosen = stack.enter_context(open_engine(engine, processes, parts))
-                summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
+                summary = _export_files(read, out, settings, tokenizer=tokenizer, signer=signer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
@@ -176,27 +212,44 @@ def verify_command(
     against: Annotated[
         list[Path] | None, typer.Option(help="Graphs as JSON or JSONL files, or folders of them, to check the export against; repeatable.")
     ] = None,
+    trusted: Annotated[
+        Path | None, typer.Option(metavar="PUBLIC.pem", help="Also check that this Ed25519 key signed the export.", show_default=False)
+    ] = None,
     is_json: Json = False,
 ) -> None:
-    """Check an export from its files alone: every sample is trained exactly once and in its own context, or listed with a reason.
+    """Check an export: every sample is trained exactly once and in its own context, or listed with a reason.
 
-    The check shares no code with the exporter. With --against it also reads the source graphs, and so notices if a row and its ledger
-    line were removed together. Exit code 0 when the export is correct, 1 when something is wrong, 2 when the folder is not an export."""
+    From the files alone the command finds faults, not forgeries: a person who changes the rows can write a new ledger for them. With
+    --against it computes every value of the export again from the graphs; name them as for the export, in the same order. The check
+    shares no code with the exporter, and says what it proved and what not. With --trusted it checks who made the export. Exit code 0 when
+    nothing is wrong, 1 when something is, 2 when the folder is not an export or the key is none."""
     try:
+        key = load_trusted_key(trusted) if trusted is not None else None
         report = verify(folder, find_files(against or ()))
+        refusal = signature_refusal(folder, key) if key is not None else None
     except (TrajectoryError, OSError) as error:
         fail(str(error))
+    problems = [*report.problems, *([] if refusal is None else [refusal])]
     if is_json:
-        print_json({"ok": report.ok, "problems": report.problems, **report.counts})
+        words = {"problems": problems, "proven": () if problems else report.proven, "not_proven": report.not_proven}
+        print_json({"ok": not problems, **words, **report.counts})
     else:
-        for problem in report.problems:
+        for problem in problems:
             complain(problem)
-        state = "[bold green]holds[/]" if report.ok else f"[bold red]{len(report.problems)} problems[/]"
+        state = "[bold green]holds[/]" if not problems else f"[bold red]{len(problems)} problems[/]"
         output_console().print(
             f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True
         )
-    if not report.ok:
+        show_proof(report)
+    if problems:
         raise typer.Exit(1)
+
+
+def show_proof(report: VerifyReport) -> None:
+    """Print what the verification proved, if nothing is wrong, and what it cannot tell."""
+    parts = [("Proven:", report.proven)] if report.ok else []
+    for title, sentences in (*parts, ("Not proven:", report.not_proven)):
+        output_console().print(title, *(f"  {sentence}" for sentence in sentences), sep="\n", markup=False, soft_wrap=True)
 
 
 @app.command("import")
@@ -227,7 +280,7 @@ def import_command(
     draft = out.with_name(f".{out.name}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as lines:
+        with open_private_text(draft) as lines:
             for imported in import_files(files, shape):
                 if isinstance(imported, SourceError):
                     broken.append(str(imported))
@@ -252,12 +305,28 @@ def import_command(
         raise typer.Exit(1)
 
 
+def _reward_rules(texts: Iterable[str]) -> tuple[RewardRule, ...]:
+    try:
+        rules = tuple(map(RewardRule.parse, texts))
+        check_rules(rules)
+    except TrajectorySettingsError as error:
+        fail(str(error))
+    return rules
+
+
 def _export_files(
-    read: FileSessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: ChunkEngine, bar: ExportBar
+    read: FileSessions,
+    out: Path,
+    settings: ExportSettings,
+    *,
+    tokenizer: Path | None,
+    signer: LedgerSigner | None,
+    engine: ChunkEngine,
+    bar: ExportBar,
 ) -> ExportSummary:
     if isinstance(engine, LocalEngine) and engine.workers == 1:
-        return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
-    return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, on_step=bar.on_step)
+        return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), signer=signer, on_session=bar.on_session)
+    return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, signer=signer, on_step=bar.on_step)
 
 
 def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # the options
@@ -340,10 +409,13 @@ def show_export_bar(source: ExportSource, *, is_quiet: bool) -> Iterator[ExportB
         yield ExportBar(progress, progress.add_task("export", total=source.size, sessions=0, tokens=0), source)
 
 
+SUPERVISED_FORMATS = frozenset({"atif", "llamafactory", "openai", "sharegpt", "trl"})
+"""Formats whose readers train without advantages."""
 NO_IDS_ADVICE = "; export them in a text format (--format sharegpt), or give them ids with --tokenizer DIR"
 ADVICE = {
     NO_IDS: NO_IDS_ADVICE,
     NO_PROMPT_IDS: NO_IDS_ADVICE,
+    DERIVED: "; train them off-policy with --include derived",
     SCRIPTED_ANSWER: (
         "; the answers of a script are not training data: connect a model (set ANTHROPIC_API_KEY, or name a server in hermes.toml), "
         'or run `hermes local install` and set llm.stand_in = "local"'
@@ -361,6 +433,25 @@ def why_nothing(summary: ExportSummary) -> str:
     return f"{reasons[main]['samples']:,} samples: {main}{ADVICE.get(main, '')}"
 
 
+def why_no_advantages(policies: Mapping[str, Any]) -> str:
+    """Return one line for an export whose advantages are all 0: why, and what to do."""
+    names = " and ".join(rule["name"] for rule in policies["rewards"]) or "reward, rollout_reward and advantage"
+    cause = f"no trained sample has one other than 0 ({names})"
+    if policies["advantages"] != "reward":
+        cause += ", or the rollouts of each session all have the same (several rollouts in a session: hermes batch -n 4 --set groups=true)"
+    return (
+        f"Every advantage is 0, so a policy gradient would train nothing: {cause}. Annotate rewards (graph.annotate, hermes batch with a "
+        "verifier), or name the annotation that is the reward: --reward NAME. Supervised training needs none."
+    )
+
+
+def show_policies(trained: Mapping[str, Mapping[str, int]], what: str, indent: int = 2) -> list[tuple[str, str]]:
+    """Return how much is on and off policy; nothing if all of it is on policy."""
+    if not trained["off_policy"]["rows"]:
+        return []
+    return [(f"{' ' * indent}{name.replace('_', ' ')}", f"{count[what]:,}") for name, count in trained.items()]
+
+
 def show_summary(summary: ExportSummary, out: Path) -> None:
     manifest = summary.manifest
     tokens: dict[str, int] = manifest["tokens"]
@@ -368,13 +459,20 @@ def show_summary(summary: ExportSummary, out: Path) -> None:
     rows: list[tuple[str, str]] = [
         ("sessions", f"{manifest['sessions']:,}"),
         ("rows", f"{manifest['rows']:,}"),
+        *show_policies(manifest["trained"], "rows"),
         ("samples", f"{manifest['samples']:,}{again}"),
         ("  trained", f"{summary.trained:,}"),
+        *show_policies(manifest["trained"], "samples", indent=4),
         ("  not trained", f"{manifest['samples'] - summary.trained:,}"),
         ("sampled tokens", f"{tokens['sampled']:,}"),
         ("  trained", f"{tokens['trained']:,}"),
+        *show_policies(manifest["trained"], "tokens", indent=4),
         ("  excluded", f"{tokens['excluded']:,}"),
     ]
     rows += [(f"    {reason}", f"{count['tokens']:,}  (samples: {count['samples']:,})") for reason, count in manifest["excluded"].items()]
     print_properties(rows, str(out))
+    if summary.trained and not manifest["nonzero_advantages"] and manifest["settings"]["format"] not in SUPERVISED_FORMATS:
+        typer.echo(why_no_advantages(manifest["settings"]["policies"]))
     typer.secho(f"Check it: hermes verify {out}", fg="bright_black")
+    if manifest["settings"]["format"] == "llamafactory":
+        typer.secho(f"Train with dataset_dir: {out}, dataset: {DATASET}, mask_history: true", fg="bright_black")

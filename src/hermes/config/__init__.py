@@ -4,12 +4,15 @@
     settings.web.port
 
 Importing this package reads nothing; `load` is the only reader. settings.py declares the settings, with their defaults and reasons;
-operations.py declares those of a running service, models.py those of backends, models, tiers, MCP servers and destinations of alerts."""
+operations.py declares those of a running service, console.py those of the console, and
+models.py those of backends, models, tiers, MCP servers and destinations of alerts."""
 
+from hermes.config.console import ConsoleSettings, SsoRole
 from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
 from hermes.config.load import FOREIGN_VARIABLES, SettingsError, load, platform_home
 from hermes.config.models import (
+    PROGRAMS,
     SERVERS,
     AlertKindSetting,
     AlertLevelSetting,
@@ -24,7 +27,17 @@ from hermes.config.models import (
     kind_of_backend,
     kind_of_destination,
 )
-from hermes.config.operations import JournalSettings, LogFormat, LogLevel, LogSettings, LoopSettings, WatchSettings, WorkSettings
+from hermes.config.operations import (
+    ErasureSettings,
+    JournalSettings,
+    LogFormat,
+    LogLevel,
+    LogSettings,
+    LoopSettings,
+    RetentionSettings,
+    WatchSettings,
+    WorkSettings,
+)
 from hermes.config.settings import (
     ApiSettings,
     CompletionsSettings,
@@ -39,10 +52,12 @@ from hermes.config.settings import (
     LlmSettings,
     MemorySettings,
     PackSettings,
+    PriceList,
     RedisSettings,
     Settings,
     StandIn,
     ToolSettings,
+    VectorStorage,
     WebSettings,
 )
 from hermes.config.settings_file import EditableSettings, find_settings_file, has_comments
@@ -50,6 +65,7 @@ from hermes.config.values import NamedTables, Secret
 
 __all__ = [
     "FOREIGN_VARIABLES",
+    "PROGRAMS",
     "SERVERS",
     "AlertKindSetting",
     "AlertLevelSetting",
@@ -58,11 +74,13 @@ __all__ = [
     "BackendKind",
     "BackendSettings",
     "CompletionsSettings",
+    "ConsoleSettings",
     "CreditSettings",
     "DatabaseSettings",
     "DeliverySettings",
     "EditableSettings",
     "Environment",
+    "ErasureSettings",
     "HistorySettings",
     "ImageSettings",
     "InboxSettings",
@@ -79,15 +97,19 @@ __all__ = [
     "ModelSettings",
     "NamedTables",
     "PackSettings",
+    "PriceList",
     "PriceSettings",
     "RedisSettings",
+    "RetentionSettings",
     "Secret",
     "SettingDescription",
     "Settings",
     "SettingsError",
+    "SsoRole",
     "StandIn",
     "TierSettings",
     "ToolSettings",
+    "VectorStorage",
     "WatchSettings",
     "WebSettings",
     "WorkSettings",

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin, get_t
 
 from hermes.config.models import SERVERS, AlertKindSetting, AlertSettings, BackendSettings, variable_name
 from hermes.config.settings import Settings
-from hermes.config.values import KindWords, NamedTables, Secret
+from hermes.config.values import NamedTables, Secret, ValueKind
 
 BACKENDS_SECTION, ALERTS_SECTION = "backends", "alerts"
 
@@ -120,7 +120,7 @@ def words_of(hint: Any, *, has_variable: bool = False) -> str:
     if is_table(hint):
         return "a table"
     if get_origin(hint) is Annotated:
-        return next((note.words for note in get_args(hint) if isinstance(note, KindWords)), None) or words_of_number(hint)
+        return next((note.words for note in get_args(hint) if isinstance(note, ValueKind)), None) or words_of_number(hint)
     if issubclass(hint, StrEnum):
         *others, last = hint
         return f"{', '.join(others)} or {last}"
@@ -128,21 +128,17 @@ def words_of(hint: Any, *, has_variable: bool = False) -> str:
 
 
 def words_of_number(hint: Any) -> str:
-    number, field = get_args(hint)
+    number, allowed = get_args(hint)
     words = "a whole number" if number is int else "a number"
-    bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "gt", "le") if hasattr(bound, name)}
-    match bounds:
-        case {"ge": low, "le": high}:
-            return f"{words} from {low} to {high}"
-        case {"gt": low}:
-            return f"{words} above {low}"
-    return f"{words} of at least {bounds['ge']}"
+    if allowed.maximum is not None:
+        return f"{words} from {allowed.minimum} to {allowed.maximum}"
+    return f"{words} above {allowed.minimum}" if allowed.is_above else f"{words} of at least {allowed.minimum}"
 
 
 def is_secret(hint: Any) -> bool:
     """Whether a fault must not show a value of this type."""
     if get_origin(hint) is Annotated:
-        return any(isinstance(note, KindWords) and note.is_secret for note in get_args(hint))
+        return any(isinstance(note, ValueKind) and note.is_secret for note in get_args(hint))
     return is_secret(get_args(hint)[0]) if get_origin(hint) is tuple else hint is Secret
 
 

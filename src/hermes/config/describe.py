@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from hermes.config.console import ConsoleSettings
 from hermes.config.declarations import alert_variables, backend_variables, keys_of, known_settings, sections, table_of, tables, words_of
 from hermes.config.models import BackendSettings
 from hermes.config.operations import WorkSettings
@@ -34,7 +35,7 @@ def describe() -> list[SettingDescription]:
     """Describe every setting, in the order of its declaration, without those of the tables that the operator names.
 
     Reads Hermes' own source code, so it is slow: not for the path of a message."""
-    modules = [sys.modules[declared.__module__] for declared in (Settings, WorkSettings)]
+    modules = [sys.modules[declared.__module__] for declared in (Settings, WorkSettings, ConsoleSettings)]
     docs = {place: text for module in modules for place, text in attribute_docstrings(inspect.getsource(module)).items()}
     return [
         SettingDescription(

@@ -1,6 +1,6 @@
 """The faults that settings can have, as text: one line each, whatever the operator wrote. No fault shows a secret.
 
-Names that do not exist and values of the wrong kind are found by pydantic; contradictions between values are found here."""
+Names that do not exist and values of the wrong kind are found by value_reader.py; contradictions between values are found here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from hermes.config.declarations import is_secret, keys_of, known_settings, sections, tables, type_at, words_of
 from hermes.config.models import (
@@ -28,6 +25,7 @@ from hermes.config.models import (
     variable_name,
 )
 from hermes.config.settings import Settings
+from hermes.config.value_reader import FaultKind, ValueFault
 from hermes.config.values import INTEGER_LIMIT, check_address
 
 MAX_SHOWN_CHARS = 60
@@ -36,9 +34,9 @@ MAX_SHOWN_CHARS = 60
 # --- a file
 
 
-def file_faults(error: ValidationError, table: Mapping[str, Any]) -> list[str]:
+def file_faults(found: Iterable[ValueFault], table: Mapping[str, Any]) -> list[str]:
     """Return a line for each fault of a file, in the order of the file; a key that is missing comes after the others of its table."""
-    return [file_fault(found) for found in sorted(error.errors(include_url=False), key=lambda found: position(table, found["loc"]))]
+    return [file_fault(fault) for fault in sorted(found, key=lambda fault: position(table, fault.path))]
 
 
 def position(table: Any, path: tuple[int | str, ...]) -> list[int]:
@@ -50,10 +48,10 @@ def position(table: Any, path: tuple[int | str, ...]) -> list[int]:
     return at
 
 
-def file_fault(found: ErrorDetails) -> str:
-    path, given = found["loc"], found["input"]
+def file_fault(fault: ValueFault) -> str:
+    path, given = fault.path, fault.given
     place = place_of(path)
-    if found["type"] == "unexpected_keyword_argument":
+    if fault.kind is FaultKind.UNKNOWN:
         return unknown_setting_fault(path, given)
     # The value of a whole section or table is not shown: `database = "postgresql://…"` is an easy mistake, and it may hold an API key.
     if path[0] in sections() and len(path) == 1:
@@ -63,7 +61,7 @@ def file_fault(found: ErrorDetails) -> str:
     if path[0] in tables() and len(path) == 2:
         return f"{place} is a table; write [{place}] above its settings"
     expected = type_at(path)
-    if found["type"] == "missing":
+    if fault.kind is FaultKind.MISSING:
         return f"{place} is missing; expected {words_of(expected)}"
     words = words_of(expected, has_variable=path[0] not in tables())
     return wrong_value_fault(place, given, expected, f"{words}, each as [[{place}]]" if words == "a list of tables" else words)

@@ -1,8 +1,8 @@
 """Read the settings: find the file, check it and the variables against the declarations, and report all faults together.
 
 A variable wins over the file, the file over the default. Variables of other programs (`ANTHROPIC_API_KEY`) count only if neither the file
-nor a HERMES_* variable sets the value. pydantic checks the values against their types, the file and each variable by itself, so that a
-fault is known with its place."""
+nor a HERMES_* variable sets the value. value_reader.py checks the values against their types, the file and each variable by itself, so that
+a fault is known with its place."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from hermes.config.declarations import (
     ALERTS_SECTION,
@@ -29,9 +26,11 @@ from hermes.config.declarations import (
 )
 from hermes.config.faults import file_faults, find_contradictions, nearest, one_line, shown_value, wrong_value_fault
 from hermes.config.settings import Settings
+from hermes.config.value_reader import WrongValues, read_declared, read_text
 from hermes.config.values import expand_path
 
 FILE_NAME = "hermes.toml"
+MAX_FILE_BYTES = 2**20
 FILE_VARIABLE = "HERMES_CONFIG"
 HOME_VARIABLE = "HERMES_HOME"
 PREFIX = "HERMES_"
@@ -74,15 +73,10 @@ def combine_settings(environ: Mapping[str, str], written: SettingsFile, here: Pa
         for section in path[:-1]:
             table = table.setdefault(section, {})
         table[path[-1]] = value
-    settings = settings_reader().validate_python(written.table, context=written.folder)
+    settings = read_declared(Settings, written.table, written.folder)
     if faults := list(find_contradictions(settings)):
         raise SettingsError(*faults)
     return settings
-
-
-@cache
-def settings_reader() -> TypeAdapter[Settings]:
-    return TypeAdapter(Settings)
 
 
 # --- the file
@@ -122,7 +116,7 @@ def read_file(environ: Mapping[str, str], named: Path | None, here: Path) -> Set
     for path in places:
         title = str(path.relative_to(here) if path.is_relative_to(here) else path)
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            table = tomllib.loads(read_limited(path))
         except (FileNotFoundError, NotADirectoryError) as error:
             if name:
                 return SettingsFile(faults=[f"{title}: cannot be read ({error.strerror})"])
@@ -135,11 +129,20 @@ def read_file(environ: Mapping[str, str], named: Path | None, here: Path) -> Set
     return SettingsFile()
 
 
+def read_limited(path: Path) -> str:
+    """Return the text of a file. Raises ValueError for one that is no settings file by its size: some, such as /dev/zero, have no end."""
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"larger than {MAX_FILE_BYTES // 2**20} MB")
+    return content.decode("utf-8-sig")
+
+
 def check_table(table: dict[str, Any], folder: Path) -> list[str]:
     try:
-        settings_reader().validate_python(table, context=folder)
-    except ValidationError as error:
-        return file_faults(error, table)
+        read_declared(Settings, table, folder)
+    except WrongValues as error:
+        return file_faults(error.faults, table)
     return []
 
 
@@ -177,7 +180,7 @@ class SettingVariables:
         """Store the value of one setting, or its fault."""
         try:
             self.values[setting.path] = read_text(setting.hint, text, self.folder)
-        except ValidationError:
+        except WrongValues:
             self.faults.append(wrong_value_fault(variable, text, setting.hint, words_of(setting.hint, has_variable=True)))
 
 
@@ -203,12 +206,3 @@ def read_variables(environ: Mapping[str, str], here: Path, written: SettingsFile
         if texts.get(variable) and written.find(path) is None and path not in reading.values:
             reading.take(variable, by_name[name], texts[variable])
     return reading
-
-
-def read_text(hint: Any, text: str, folder: Path) -> Any:
-    """Return the value that the text of a variable stands for. Items of a list are separated by commas, and an empty item is ignored.
-
-    Raises ValidationError."""
-    if get_origin(hint) is tuple:
-        return tuple(read_text(get_args(hint)[0], part, folder) for item in text.split(",") if (part := item.strip()))
-    return TypeAdapter(hint).validate_strings(text, context=folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hermes.config.values import Address, Choice, Command, Count, CountOrZero, Day, Flag, LocalPath, Secret, Usd
+from hermes.config.values import Address, Choice, Command, Count, CountOrZero, Day, Flag, LocalPath, Seconds, Secret, Usd
 
 
 class BackendKind(Choice):
@@ -61,6 +61,10 @@ class BackendSettings:
     slots: Count | None = None
     """Calls that each process makes at the same time, of the two thirds of `llm.slots` that a backend gets at most. A call that gets no
     slot in time goes to the next model of its chain."""
+
+    first_token_s: Seconds | None = None
+    """Seconds until the first token of an answer, before the next model of the chain is asked. Left out: `llm.first_token_s`; 30 for
+    `ollama`, `local` and programs, which may have to load a model first."""
 
     command: Command | None = None
     """The program of `claude_local` or `codex_local`, searched for on the `PATH`. Left out: `claude` or `codex`."""
@@ -194,11 +198,16 @@ class McpSettings:
     """Sent to the address as `Authorization: Bearer …`."""
 
     confirm: tuple[str, ...] = ()
-    """Tools, by the server's own names, that the user must confirm before they run; `*` for all that change something."""
+    """Tools, by the server's own names, that run only after their user approved them with a button or a code; `*` for all but those in
+    `reads`. Tools that the server itself calls destructive are among them, unless `reads` names them."""
+
+    reads: tuple[str, ...] = ()
+    """Tools, by the server's own names, that change nothing, so that a cut-off call may be repeated; `*` for all of which the server does
+    not say otherwise. A server's own hint that a tool only reads counts for nothing."""
 
     shared: tuple[str, ...] = ()
-    """Tools, by the server's own names, that only read and concern no single user, so that groups get them too; `*` for all that only
-    read. The other tools are not offered in groups."""
+    """Tools, by the server's own names, that only read and concern no single user, so that groups get them too; `*` for all in
+    `reads`. The other tools are not offered in groups, except those that only make an offer, which its user gets in private."""
 
 
 class AlertKindSetting(Choice):

@@ -73,6 +73,34 @@ class JournalSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """How long content is kept. A chore deletes what is older; numbers, times and money stay. 0 keeps it for ever."""
+
+    messages_days: CountOrZero = 0
+    """Days that messages and answers are kept as they came in and went out, after their turn has ended. For ever by default: how long
+    users may ask about their messages is the operator's decision. The raw requests to models and tools have `journal.keep_days`; Hermes
+    stores no raw webhooks."""
+
+    graphs_days: CountOrZero = 0
+    """Days that the message graph of a session is kept after its last message: the history that models see and exports read. A session that
+    may still go on (`history.idle_s`) is kept."""
+
+    calls_days: CountOrZero = 0
+    """Days that the row of each model call is kept: tokens, dollars, times, no text. Whole months are dropped, so a call stays up to a
+    month longer. The sums of each hour stay, and so do the credits. Budgets of a month are counted from these rows, so less than 62 counts
+    as 62."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureSettings:
+    """What happens after a user was erased."""
+
+    grace_s: SecondsOrZero = 900.0
+    """Seconds from an erasure until Hermes destroys the key of the vault that could still open what is left of the user. A quarter of an
+    hour: if the database falls back to a replica that lacks the last commits, the key is still there."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopSettings:
     """The event loop, which all conversations of a process share."""
 

@@ -6,21 +6,30 @@ models, tiers, MCP servers, destinations of alerts) are declared in models.py. l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from pydantic import ConfigDict
-
+from hermes.config.console import ConsoleSettings
 from hermes.config.models import AlertSettings, BackendSettings, McpSettings, ModelSettings, TierSettings
-from hermes.config.operations import JournalSettings, LogSettings, LoopSettings, TraceSettings, WatchSettings, WorkSettings
+from hermes.config.operations import (
+    ErasureSettings,
+    JournalSettings,
+    LogSettings,
+    LoopSettings,
+    RetentionSettings,
+    TraceSettings,
+    WatchSettings,
+    WorkSettings,
+)
 from hermes.config.values import (
     Address,
     Choice,
     Count,
     CountOrZero,
     Flag,
+    HostName,
     LocalPath,
     MessagesPerMinute,
     NamedTables,
+    Network,
     Port,
     Seconds,
     SecondsOrZero,
@@ -64,6 +73,29 @@ class WebSettings:
 
     max_body_bytes: Count = 1_000_000
     """The largest request body in bytes; a larger one is refused with 413. Messages are small: images are sent as addresses."""
+
+    hosts: tuple[HostName, ...] = ()
+    """Further names under which clients reach this server, without a port: `hermes.internal`, or `*.cluster.local` for all names below one.
+    Names of this machine, the address that the client connected to, `host` and the host of `public_url` are allowed anyway. A request with
+    another `Host` gets 421, so that a foreign page cannot give this server a name of its own and use it. Only `/health`, `/ready` and
+    webhooks are answered under any name."""
+
+    trusted_proxies: tuple[Network, ...] = ()
+    """The addresses or networks of the proxies in front of Hermes, such as `10.0.0.7` or `172.16.0.0/12`. Only from them Hermes believes
+    `X-Forwarded-For` and `X-Forwarded-Proto`: who the client is, and whether it came over TLS. Left out: no such header is believed."""
+
+    max_connections: Count = 2_000
+    """Open connections at most. Beyond that Hermes closes the one that has waited longest for its client, and refuses new ones if none
+    waits. Less where the system allows fewer open files."""
+
+    max_connections_per_address: Count = 200
+    """The same for one address (for IPv6 its network). Not for this machine and for `trusted_proxies`, which speak for many clients."""
+
+    head_timeout_s: Seconds = 10.0
+    """Seconds in which a client must have sent the whole head of a request; then Hermes closes the connection."""
+
+    body_timeout_s: Seconds = 30.0
+    """Seconds in which a client must have sent the whole body of a request, and one second more for each 10 kB that came."""
 
     per_minute: Count = 120
     """Messages of the chat page that each process accepts from one address within a minute; it refuses the next ones with 429."""
@@ -244,6 +276,13 @@ class LinkSettings:
     """For a user whose credits are used up."""
 
 
+class VectorStorage(Choice):
+    """How the vectors of facts are stored."""
+
+    SEALED = "sealed"
+    PLAIN = "plain"
+
+
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
     """What Hermes remembers about its users, and how it finds it again."""
@@ -251,6 +290,11 @@ class MemorySettings:
     asks_models: Flag = True
     """Whether a model reads what users tell about themselves, after each turn, and thinks about it once a week. `false`: only rules do,
     which know the common facts in the main languages and cost nothing."""
+
+    vectors: VectorStorage = VectorStorage.SEALED
+    """How the vectors of facts are stored. `sealed`: with the user's key, and Hermes compares them. `plain`: readable in the database, for
+    pgvector to compare; faster for users with thousands of facts. From a plain vector much of its text can be guessed, and after an erasure
+    it stays in old bytes of the database, which no key seals. A change converts the stored vectors within an hour."""
 
     embeddings_url: Address | None = None
     """The address of an embeddings API, such as `https://api.openai.com/v1`. Left out: the small model of Hermes on this machine."""
@@ -263,6 +307,10 @@ class MemorySettings:
 
     embeddings_key: Secret | None = None
     """The key of that API. Better in its variable than in a file."""
+
+    embeddings_price: Usd | None = None
+    """What a million tokens of that API cost, in dollars. Without it, clients of `/v1/embeddings` are refused while an API is set: a call
+    without a price cannot be budgeted. The model on this machine costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +361,23 @@ class StandIn(Choice):
     LOCAL = "local"
 
 
+class PriceList(Choice):
+    """The prices of models for which the settings have none."""
+
+    VENDOR = "vendor"
+    FOUNDING = "founding"
+
+
 @dataclass(frozen=True, slots=True)
 class LlmSettings:
     """All calls of models, of users, programs and Hermes itself. The models are set in `[backends]`, `[models]` and `[tiers]`."""
 
     deadline_s: Seconds = 45.0
     """Seconds for an answer, over all models of a chain together. After about that time users give up on a chat."""
+
+    first_token_s: Seconds = 10.0
+    """Seconds until the first token of an answer, before the next model of the chain is asked. The last model of a chain has the whole
+    deadline."""
 
     slots: Count = 30
     """Calls of models that each process makes at the same time. One backend gets two thirds of them at most, so that a backend that hangs
@@ -331,6 +390,10 @@ class LlmSettings:
     global_daily_budget_usd: Usd | None = None
     """US dollars that all models together may cost in a day (UTC). When they are spent, Hermes refuses every call until the next day. Left
     out: no limit. Hermes also reads `LLM_GLOBAL_DAILY_BUDGET_USD`."""
+
+    prices: PriceList = PriceList.VENDOR
+    """The prices of models that have none in `[models]`. `vendor`: as their vendors print them. `founding`: the same, but Claude Haiku
+    costs 0.80 and 4.00 US dollars for a million tokens, as in the documents from which Hermes grew."""
 
     cache_ttl_s: WholeSeconds = 3_600
     """Seconds that an answer is cached for the same question of the same user. An hour: some answers are only true today."""
@@ -355,7 +418,7 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True)
 class CompletionsSettings:
-    """`POST /v1/chat/completions`, for OpenAI clients."""
+    """The APIs for clients of OpenAI and Anthropic: chat completions, responses, messages, embeddings."""
 
     tier: str = "pro"
     """The tier of an API key that has none of its own."""
@@ -380,6 +443,14 @@ class ApiSettings:
     """Messages that each process accepts from one API key within a minute; it refuses the next ones with 429. Chat completions are limited
     by slots and budgets instead."""
 
+    max_streams: Count = 100
+    """Streams of events that one API key, operator or visitor may have open at each process, and requests of it that wait for an answer. A
+    further stream gets 429; a further request is accepted with 202 and does not wait."""
+
+    key_usd_per_day: Usd = 5.0
+    """US dollars that the calls of a new API key may cost in a day (UTC), if the operator who creates it names no other limit.
+    `hermes keys create --usd-per-day none` creates a key without this limit."""
+
     idempotency_ttl_s: WholeSeconds = 86_400
     """Seconds that Hermes remembers an `Idempotency-Key` with its turn. A day covers the retries of every common client."""
 
@@ -387,8 +458,6 @@ class ApiSettings:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a process: first those of the whole process, then a section for each of its parts."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", str_min_length=1)
 
     environment: Environment = Environment.DEVELOPMENT
     """In `development` Hermes makes what is missing, such as a master key; in `production` it refuses to start without it."""
@@ -403,6 +472,11 @@ class Settings:
     redis_url: Secret | None = None
     """The address of Redis or Valkey, `redis://:password@host:6379/0`. Without it an embedded one runs in the data folder."""
 
+    vault: LocalPath | None = None
+    """The folder of the vault, whose keys are destroyed when a user is erased. Every process on every machine needs the same folder, and it
+    must outlive them. Left out: with an embedded PostgreSQL the data folder; with a server there is no vault, and what an erased user wrote
+    can be opened with the master key as long as that server keeps old bytes."""
+
     master_keys: tuple[Secret, ...] = ()
     """The keys that protect the users' data keys: the first one seals, the others can still open, so that keys can be rotated. Without one,
     Hermes makes one in the data folder in `development`, and refuses to start in `production`."""
@@ -415,6 +489,8 @@ class Settings:
     delivery: DeliverySettings = DeliverySettings()
     history: HistorySettings = HistorySettings()
     journal: JournalSettings = field(default_factory=JournalSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    erasure: ErasureSettings = field(default_factory=ErasureSettings)
     credits: CreditSettings = CreditSettings()
     links: LinkSettings = LinkSettings()
     memory: MemorySettings = MemorySettings()
@@ -425,6 +501,7 @@ class Settings:
     fleet: FleetSettings = FleetSettings()
     completions: CompletionsSettings = CompletionsSettings()
     api: ApiSettings = ApiSettings()
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     log: LogSettings = field(default_factory=LogSettings)

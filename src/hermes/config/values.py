@@ -1,21 +1,19 @@
-"""The kinds of values that a setting can have. pydantic reads them from TOML and from the text of a variable.
+"""The kinds of values that a setting can have, in words and in numbers. value_reader.py reads them from TOML and from variables.
 
-TOML has types, so there a number is not accepted as text or as true; the text of a variable is read as what it says. A kind only accepts
-or refuses a value: load.py knows which setting it is for, and whether a fault may show the value."""
+A kind only accepts or refuses a value: load.py knows which setting it is for, and whether a fault may show the value. pydantic would read
+them too, but to load it takes as long as the whole work of a short command."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
-
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, PlainValidator, Strict, ValidationInfo
-from pydantic_core import CoreSchema, core_schema
 
 T = TypeVar("T")
 
@@ -62,15 +60,6 @@ class Secret:
         # A variable may hold bytes that are no text; Python keeps those as lone surrogates.
         return self._text.encode("utf-8", "surrogatepass")
 
-    @classmethod
-    def read(cls, value: object) -> Secret:
-        """Raises ValueError if the value is not a text, or empty."""
-        return value if isinstance(value, Secret) else Secret(require_text(value))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(cls.read)
-
 
 class NamedTables(Mapping[str, T]):
     """Tables whose names the operator chooses, `[models.claude-haiku]`, in the order of the file. Immutable, so it can be a default and a
@@ -96,11 +85,6 @@ class NamedTables(Mapping[str, T]):
     def __repr__(self) -> str:
         return f"NamedTables({self._values})"
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        [table] = get_args(source)
-        return core_schema.no_info_after_validator_function(cls, core_schema.dict_schema(values_schema=handler.generate_schema(table)))
-
 
 class Choice(StrEnum):
     """One of a few words, in upper or lower case."""
@@ -111,11 +95,30 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KindWords:
-    """The values of a kind in words that can follow "expected", and whether a fault must not show a value of this kind."""
+class ValueKind:
+    """The values of a kind in words that can follow "expected", and what a type alone does not say of them."""
 
     words: str
     is_secret: bool = False
+    """Whether a fault must not show a value of this kind."""
+    prepare: Callable[[object], object] | None = None
+    """Returns what the value stands for, before it is read."""
+    check: Callable[[Any], object] | None = None
+    """Returns the value that was read, as it is kept. Raises ValueError to refuse it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """The numbers of a kind: from `minimum`, or only above it, to `maximum`; without one, below what 64 bits hold."""
+
+    minimum: int
+    maximum: int | None = None
+    is_above: bool = False
+
+    def allows(self, number: float) -> bool:
+        """Of infinity and of what is not a number too it says no."""
+        is_high = number > self.minimum if self.is_above else number >= self.minimum
+        return is_high and (number < INTEGER_LIMIT if self.maximum is None else number <= self.maximum)
 
 
 def require_text(value: object) -> str:
@@ -123,11 +126,6 @@ def require_text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("not a text")
     return value
-
-
-def read_path(value: object, info: ValidationInfo[Path]) -> Path:
-    """Return a path that counts from the folder in the context of the validation."""
-    return value if isinstance(value, Path) else expand_path(require_text(value), info.context)
 
 
 def expand_path(text: str, folder: Path) -> Path:
@@ -148,6 +146,18 @@ def check_address(text: str) -> str:
     return text
 
 
+def check_network(text: str) -> str:
+    ip_network(text, strict=False)
+    return text
+
+
+def check_host_name(text: str) -> str:
+    name = text.removeprefix("*.")  # all names below one
+    if not name or any(char in "/:@*, " or not char.isprintable() for char in name):
+        raise ValueError("not a host's name")
+    return text.lower()
+
+
 def list_command(value: object) -> object:
     """Return the list that a single program without arguments stands for. No shell reads a command, so it needs no quotes. An empty text
     stays what it is: the fault is about the command, and not about an item of a list that the operator did not write."""
@@ -155,32 +165,29 @@ def list_command(value: object) -> object:
 
 
 def check_command(words: tuple[str, ...]) -> tuple[str, ...]:
-    if any("\0" in word for word in words):
-        raise ValueError("a zero byte in a command")
+    if not words or any("\0" in word for word in words):
+        raise ValueError("no program, or a zero byte in a command")
     return words
 
 
-Count = Annotated[int, Field(strict=True, ge=1, lt=INTEGER_LIMIT)]
-CountOrZero = Annotated[int, Field(strict=True, ge=0, lt=INTEGER_LIMIT)]
+Count = Annotated[int, NumberRange(1)]
+CountOrZero = Annotated[int, NumberRange(0)]
 WholeSeconds = Count
-Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
-Percent = Annotated[int, Field(strict=True, ge=1, le=99)]
-MessagesPerMinute = Annotated[int, Field(strict=True, ge=1, le=99)]
-# Below the limit there is neither infinity nor NaN.
-Seconds = Annotated[float, Field(strict=True, gt=0, lt=INTEGER_LIMIT)]
-SecondsOrZero = Annotated[float, Field(strict=True, ge=0, lt=INTEGER_LIMIT)]
+Port = Annotated[int, NumberRange(0, 65_535)]
+Percent = Annotated[int, NumberRange(1, 99)]
+MessagesPerMinute = Annotated[int, NumberRange(1, 99)]
+Seconds = Annotated[float, NumberRange(0, is_above=True)]
+SecondsOrZero = Annotated[float, NumberRange(0)]
 Usd = SecondsOrZero
-Flag = Annotated[bool, Strict(), KindWords("true or false")]
-Day = Annotated[date, Strict(), KindWords("a date such as 2026-11-15, without quotes")]
-LocalPath = Annotated[Path, PlainValidator(read_path), KindWords("a path")]
+Flag = Annotated[bool, ValueKind("true or false")]
+Day = Annotated[date, ValueKind("a date such as 2026-11-15, without quotes")]
+LocalPath = Annotated[Path, ValueKind("a path")]
 # Secret, because it may hold a password, which does not belong there.
 Address = Annotated[
-    str, AfterValidator(check_address), KindWords("an address such as http://host:8000/v1, without a password or a query", is_secret=True)
+    str, ValueKind("an address such as http://host:8000/v1, without a password or a query", is_secret=True, check=check_address)
 ]
+Network = Annotated[str, ValueKind("an IP address or a network such as 10.0.0.0/24", check=check_network)]
+HostName = Annotated[str, ValueKind("a host's name such as hermes.internal or *.cluster.local, without a port", check=check_host_name)]
 Command = Annotated[
-    tuple[str, ...],
-    BeforeValidator(list_command),
-    Field(min_length=1),
-    AfterValidator(check_command),
-    KindWords("a program, or a list of a program and its arguments"),
+    tuple[str, ...], ValueKind("a program, or a list of a program and its arguments", prepare=list_command, check=check_command)
 ]

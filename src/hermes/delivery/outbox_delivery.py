@@ -42,14 +42,18 @@ class OutboxDelivery:
             with self.tracer.delivery(message) as span:
                 result = await self.send(message)
                 span.note(outcome=result.outcome and str(result.outcome), state=str(result.state), is_failure=result.is_failure)
-            async with self.transactions.begin() as tx:
-                await self._settle(tx, message, result)
-                message = await self.outbox.take(tx, conversation_id)
+            message = await self._settle(message, result)
 
-    async def _settle(self, tx: Transaction, message: OutboxMessage, result: DeliveryResult) -> None:
-        state = await self.outbox.settle(tx, message, result)
-        if state is not None:
-            await self.settlement.note(tx, message, result, state)
+    async def _settle(self, message: OutboxMessage, result: DeliveryResult) -> OutboxMessage | None:
+        """Settle a message, with all that follows from how it was delivered, and return the next one."""
+        if result.is_simply_sent:
+            async with self.transactions.once() as tx:
+                return await self.outbox.settle_sent(tx, message, result, delivery_facts(message, result))
+        async with self.transactions.begin() as tx:
+            state = await self.outbox.settle(tx, message, result)
+            if state is not None:
+                await self.settlement.note(tx, message, result, state)
+            return await self.outbox.take(tx, message.conversation_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,11 @@ class SettlementWriter:
 
     async def note_death(self, tx: Transaction, letter: DeadLetter) -> None:
         """Record that a message became a dead letter after it was settled: its platform accepted it and gave it up afterwards."""
-        await self._note_dead(tx, letter.turn_id, letter.news, dead_letter_facts(letter))
+        await self._note_dead(tx, letter.turn_id, letter.news, letter.facts)
 
     async def note_arrival(self, tx: Transaction, letter: DeadLetter) -> None:
         """Record that a dead letter, which was in doubt, has arrived after all. Its credit was given back, and stays given back."""
-        facts = {**dead_letter_facts(letter), "is_refunded": not letter.news}
+        facts = {**letter.facts, "is_refunded": not letter.news}
         log.info("dead_letter_arrived", turn_id=str(letter.turn_id), **facts)
         await self.journal.add(tx, letter.turn_id, "response_delivered", facts)
 
@@ -93,13 +97,6 @@ class SettlementWriter:
         log.warning("outbox_message_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
         death_facts = {**facts, "state": str(OutboxState.DEAD), "is_refunded": is_refunded}
         await self.journal.add(tx, turn_id, "delivery_failed", death_facts)
-
-
-def dead_letter_facts(letter: DeadLetter) -> dict[str, Any]:
-    """Return names and numbers, no text."""
-    facts: dict[str, Any] = {"platform": str(letter.platform), "account": letter.account, "part": letter.part, "tries": letter.tries}
-    facts |= {"outcome": str(letter.outcome), "doubts": letter.doubts, "reason": letter.reason}
-    return {**facts, "news": letter.news} if letter.news else facts
 
 
 def delivery_facts(message: OutboxMessage, result: DeliveryResult) -> dict[str, Any]:

@@ -58,6 +58,12 @@ ALERT_KINDS: Mapping[str, AlertKind] = {
         meaning="A backend refused our key: the key is wrong, or its account is not paid.",
         advice="Renew the key or the payment, set the new key and restart the processes. Until then the next models of each chain answer.",
     ),
+    "model_unwell": AlertKind(
+        subject=("backend", "model"),
+        facts=("error", "retries_in_s"),
+        meaning="A model failed, so Hermes asks the next model of each chain instead, until one call finds out that it answers again.",
+        advice="Nothing, if the chain has another model. `hermes doctor` checks the backend; for a wrong key, set the new one.",
+    ),
     "budget_threshold": AlertKind(
         subject=("agent", "user_id", "window", "period", "percent"),
         facts=("limit_tokens", "spent_micro_usd", "cap_micro_usd"),
@@ -145,7 +151,7 @@ ALERT_KINDS: Mapping[str, AlertKind] = {
     "message_buried": AlertKind(
         facts=("attempt", "age_s"),
         meaning="A message was given up after its last attempt, and its user got an apology.",
-        advice="Look for `job_failed` with the turn's id in the log.",
+        advice="Look for `job_failed` with the turn's id in the log. When the cause is gone: `hermes messages revive TURN`.",
     ),
     "message_unreadable": AlertKind(
         facts=("attempt",),
@@ -161,6 +167,12 @@ ALERT_KINDS: Mapping[str, AlertKind] = {
         facts=("exposure_s",),
         meaning="What Hermes knows about a user changed, and the old version could not be removed from the cache in three tries.",
         advice="Check Redis. The user may get answers from the old version for as long as `exposure_s` says.",
+    ),
+    "mcp_tool_changed": AlertKind(
+        subject=("server", "tool"),
+        facts=("digest",),
+        meaning="A tool of an MCP server is not what it was at its first use: its description, schema or hints changed. It is not offered.",
+        advice="Run `hermes tools` to see what changed. If you agree: `hermes tools accept SERVER TOOL`. Else stop using the server.",
     ),
     # --- processes and machines
     "process_died": AlertKind(

@@ -10,15 +10,14 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-import structlog
-
+from hermes.event_log import get_logger
 from hermes.ops.alert_events import clean_fact, report_of
 from hermes.ports.alerts import AlertLevel, AlertRecords, AlertReport
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Alerts, Transactions
 from hermes.tasks import stop_if_cancelled
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 MAX_PENDING = 1_000
 """Different alerts that wait to be written. Repeats of one take no more room; further ones are counted, and stay in the log."""
@@ -30,11 +29,21 @@ DirectSend = Callable[[Sequence[AlertReport]], Awaitable[Mapping[AlertKey, froze
 """Tells the destinations without the store; returns which of them each report was sent to."""
 
 
+class AlertLog:
+    """The port Alerts: a log line. May be called from any thread."""
+
+    def alert(self, event: str, **facts: object) -> None:
+        log.warning(event, **{**facts, "alert": True})
+
+    def end(self, event: str, **facts: object) -> None:
+        log.info("alert_ended", **{**facts, "of": event})
+
+
 class OperatorAlerts:
     """The port Alerts. May be called from any thread, also after the event loop was closed; never raises and never waits."""
 
     def __init__(self, inner: Alerts) -> None:
-        """`inner` logs and counts."""
+        """`inner` logs, and may count."""
         self._inner = inner
         self._lock = threading.Lock()
         self._pending: dict[AlertKey, AlertReport] = {}

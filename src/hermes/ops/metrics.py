@@ -19,6 +19,8 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
+from hermes.ops.alerts import AlertLog
+
 # Every family of this module has bounded labels.
 from hermes.ops.labels import BoundedCounter as Counter
 from hermes.ops.labels import BoundedGauge as Gauge
@@ -64,6 +66,12 @@ class Metrics:
         self.llm_calls = Counter("hermes_llm_calls", "Model calls that were answered.", ["backend", "tier"], registry=self.registry)
         self.llm_tokens = Counter("hermes_llm_tokens", "Tokens, as vendors counted them.", ["backend", "direction"], registry=self.registry)
         self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers from the cache.", ["backend", "tier"], registry=self.registry)
+        self.llm_cache_saved = Counter(
+            "hermes_llm_cache_saved_usd",
+            "What answers from the cache would have cost, in dollars.",
+            ["backend", "tier"],
+            registry=self.registry,
+        )
         self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
         self.llm_attempts = Counter("hermes_llm_attempts", "Attempts to call a backend.", ["backend", "outcome"], registry=self.registry)
         self.llm_unanswered = Counter(
@@ -112,6 +120,10 @@ class Metrics:
         self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
         self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
         self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
+
+    def count_saved(self, call: ModelCall, micro_usd: int) -> None:
+        """The port CallMeter."""
+        self.llm_cache_saved.labels(call.backend or "none", call.tier).inc(micro_usd / 1_000_000)
 
     def count_step(self, step: str, seconds: float) -> None:
         """The port TurnMeter."""
@@ -238,15 +250,12 @@ def route_template(scope: AsgiScope) -> str:
     return path if isinstance(path, str) else UNMATCHED
 
 
-class LogAlerts:
-    """The port Alerts. May be called from any thread."""
+class LogAlerts(AlertLog):
+    """The port Alerts: a log line and a count. May be called from any thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def alert(self, event: str, **facts: object) -> None:
         self._metrics.alerts.labels(event).inc()
-        log.warning(event, **{**facts, "alert": True})
-
-    def end(self, event: str, **facts: object) -> None:
-        log.info("alert_ended", **{**facts, "of": event})
+        super().alert(event, **facts)

@@ -38,7 +38,8 @@ STORE_GAUGES = {
     ),
     "processes": GaugeName(
         "hermes_processes",
-        "Processes that have not stopped: `alive`; `stalled`, without a heartbeat; `silent`, in which no turn ends while turns wait.",
+        "Processes that have not stopped: `alive`; `stalled`, without a heartbeat for up to five minutes, after which a process counts"
+        " as gone; `silent`, in which no turn ends while turns wait.",
         ("role", "state"),
     ),
     "beat_age": GaugeName("hermes_process_beat_age_seconds", "The oldest heartbeat among the processes of a role.", ("role",)),
@@ -63,6 +64,11 @@ STORE_GAUGES = {
         "hermes_breaker_state",
         "The breaker of a channel account, as all processes share it: 0 closed, 1 half open, 2 open.",
         ("platform", "account"),
+    ),
+    "model_breaker_state": GaugeName(
+        "hermes_model_breaker_state",
+        "The breaker of a model that a tier uses, as all processes share it: 0 closed, 1 half open, 2 open.",
+        ("backend", "model"),
     ),
 }
 

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hermes.ops.alert_events import report_of
-from hermes.ports.alerts import AlertRecords, WatchFigures, WatchReader
+from hermes.ports.alerts import AlertRecords, StoredAlert, WatchFigures, WatchReader, WellPlace
 from hermes.ports.runtime import Alerts, Transactions
 
 CLEAR_RATIO = 0.8
 """An alert ends when its figure is below this part of the limit."""
 MAX_OPEN = 10_000
 """Open alerts that a look takes into account."""
+PROCESS_EVENTS = {
+    "process_stalled": timedelta(),
+    "process_died": timedelta(seconds=30),
+    "process_crash_loop": timedelta(minutes=2),
+}
+"""Alerts about processes that end when all of that role on the host are well, each with how long it must not have been repeated: in a crash
+loop Hermes starts a process every half minute."""
+START_SLACK = timedelta(minutes=2)
+"""How long before the alert the process may have started that stands for the one that died: the alert may be written late."""
 MIN_UNUSUAL_MICRO_USD = 100_000
 """An hour that costs less than ten cents is no alert, whatever the usual hour costs."""
 
@@ -60,14 +69,15 @@ class Watcher:
     ) -> None:
         self._transactions, self._reader, self._records, self._alerts, self._limits = transactions, reader, records, alerts, limits
 
-    async def look(self, now: datetime) -> None:  # noqa: ARG002  # the time of the tick; the store's clock counts here
+    async def look(self, now: datetime) -> None:
         """Raise and end the alerts of all figures; end alerts that were quiet for a window; delete old ones. Raises StoreUnavailable."""
         limits = self._limits
         async with self._transactions.begin() as tx:
             await self._records.end_quiet(tx, window_s=limits.window_s)
             await self._records.clean(tx, keep_s=limits.keep_s)
             figures = await self._reader.read(tx, failed_within_s=limits.failed_within_s)
-            still_open = {(row.event, row.subject) for row in await self._records.list(tx, is_open=True, limit=MAX_OPEN)}
+            found = await self._records.list(tx, is_open=True, limit=MAX_OPEN)
+        still_open = {(row.event, row.subject) for row in found}
         for figure in watch_figures(figures, limits):
             subject = report_of(figure.event, figure.facts).subject
             is_open = (figure.event, subject) in still_open
@@ -76,11 +86,23 @@ class Watcher:
             elif is_open:
                 self._alerts.end(figure.event, **figure.facts)
         self._end_chores(figures, [subject for event, subject in still_open if event == "chore_failing"])
+        self._end_processes(figures.well_places, [row for row in found if row.event in PROCESS_EVENTS], now)
 
     def _end_chores(self, figures: WatchFigures, open_chores: Sequence[str]) -> None:
         for chore in open_chores:
             if chore not in figures.failing_chores:
                 self._alerts.end("chore_failing", chore=chore)
+
+    def _end_processes(self, well_places: Sequence[WellPlace], still_open: Sequence[StoredAlert], now: datetime) -> None:
+        """End the alerts about processes that are well again or replaced. One that died is replaced when another one started after it; an
+        alert that is still repeated, as in a crash loop, goes on."""
+        for alert in still_open:
+            for place in well_places:
+                facts: dict[str, object] = {"role": place.role, "host": place.host}
+                is_quiet = now - alert.last_at >= PROCESS_EVENTS[alert.event]
+                is_replaced = alert.event == "process_stalled" or place.newest_start_at > alert.last_at - START_SLACK
+                if is_quiet and is_replaced and report_of(alert.event, facts).subject == alert.subject:
+                    self._alerts.end(alert.event, **facts)
 
 
 def watch_figures(figures: WatchFigures, limits: WatchLimits) -> Iterator[WatchedFigure]:

@@ -378,7 +378,7 @@ async def test_the_courier_brings_an_answer_and_the_books_say_so() -> None:
     await outbox.put(None, claim, render_text(claim.envelope, "one\n\ntwo", Directory([house.channel])))
     await OutboxDelivery(MemoryTransactions(), outbox, house.dispatch.send, house.settlement).deliver(claim.conversation_id)
     assert [body["text"] for _, body in house.calls] == ["one", "two"]
-    assert [type_ for type_, _ in house.journal.notes] == ["response_delivered"] * 2
+    assert [event.type for event in outbox.inbox.events[claim.turn_id]] == ["response_delivered"] * 2
     answer = await outbox.answer(None, claim.turn_id)
     assert answer is not None
     assert answer.text == "one\ntwo"

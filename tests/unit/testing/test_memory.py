@@ -10,6 +10,7 @@ from hermes.ports.errors import NotFound
 from hermes.ports.inbox import AcceptedMessage
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.sessions import SessionQuery
+from hermes.ports.users import UserChannel
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.testing import RouterHarness, ScriptedModel
 from hermes.testing.memory import MemorySessions
@@ -26,11 +27,14 @@ def envelope(text: str, key: str) -> Envelope:
 def new_harness(*replies: str) -> RouterHarness:
     harness = RouterHarness(models=ScriptedModel([*replies]))
     harness.credits.available[harness.user.id] = 3
+    harness.people.addresses[UserChannel("api", Platform.REST, "u")] = harness.user.id
     return harness
 
 
 async def accept(harness: RouterHarness, text: str, key: str) -> AcceptedMessage:
-    return await harness.inbox.accept(TX, envelope(text, key), harness.user, uuid4())
+    accepted = await harness.inbox.accept(TX, envelope(text, key), uuid4())
+    assert accepted is not None
+    return accepted
 
 
 async def test_a_turn_runs_from_the_inbox_to_the_outbox_and_its_client_is_woken() -> None:

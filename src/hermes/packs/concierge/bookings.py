@@ -34,7 +34,7 @@ async def create_booking(
     name: Annotated[str, "Booked in this name.", AtMost(60)] = "",
     note: Annotated[str, "Wishes for the venue.", AtMost(200)] = "",
 ) -> Offer:
-    """Book a table or a treatment. The first call only makes an offer, for the user to confirm."""
+    """Book a table or a treatment. It only makes an offer, which the user approves with a button."""
     place = await find_venue(concierge, context, venue)
     when = datetime.combine(day, at.replace(tzinfo=None), zone_named(place.timezone))
     now = context.user.now
@@ -45,7 +45,8 @@ async def create_booking(
     hours = parse_hours(place.hours)
     if hours is not None and not hours.is_open(when):
         raise ToolProblem(f"{place.name} is closed at {format_time(when)}; its hours: {place.hours}")
-    text = f"Offer: {place.name} in {place.area}, {format_time(when)}, {people_phrase(party_size)}" + (f", name {name}" if name else "")
+    text = f"Offer: {place.name} in {place.area}, {format_time(when)}, {people_phrase(party_size)}"
+    text += (f", name {name}" if name else "") + (f", note: {note}" if note else "")
     return Offer(text, {"venue": place.id, "at": when.isoformat(), "party_size": party_size, "name": name, "note": note})
 
 
@@ -69,17 +70,29 @@ async def check_booking(concierge: Concierge, context: ToolContext, *, code: Cod
     return booking_line(await find_booking(concierge, context, code))
 
 
-@tool(ToolEffect.WRITES, ToolReach.PERSON)
-async def cancel_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> str:
-    """Cancel a booking, after the user said so."""
-    booking = await find_booking(concierge, context, code)
-    if booking.state is BookingState.CANCELLED:
-        return f"It was cancelled before: {booking_line(booking)}"
-    if booking.at <= context.user.now:
-        raise ToolProblem(f"{format_time(booking.at)} has passed, so there is nothing to cancel")
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
+async def cancel_booking(concierge: Concierge, context: ToolContext, *, code: Code) -> Offer:
+    """Cancel a booking. It only makes an offer, which the user approves with a button."""
+    booking = await find_cancellable(concierge, context, code)
+    return Offer(f"Offer: cancel {booking_line(booking)}", {"code": booking.code})
+
+
+@cancel_booking.confirmed
+async def _cancel(concierge: Concierge, context: ToolContext, terms: Mapping[str, Any]) -> str:
+    booking = await find_cancellable(concierge, context, terms["code"])
     cancelled = await concierge.bookings.settle(context.tx, context.user.user_id, booking.code, BookingState.CANCELLED)
     await record_habits(concierge, context)
     return f"Cancelled: {booking_line(cancelled)}"
+
+
+async def find_cancellable(concierge: Concierge, context: ToolContext, code: str) -> Booking:
+    """Return a booking that can still be cancelled. Raises ToolProblem for any other."""
+    booking = await find_booking(concierge, context, code)
+    if booking.state is BookingState.CANCELLED:
+        raise ToolProblem(f"nothing is left to cancel; it was cancelled before: {booking_line(booking)}")
+    if booking.at <= context.user.now:
+        raise ToolProblem(f"{format_time(booking.at)} has passed, so there is nothing to cancel")
+    return booking
 
 
 @tool(ToolEffect.READS, ToolReach.PERSON)

@@ -28,7 +28,7 @@ async def get_ride(
     dropoff: To,
     service: Annotated[Literal["bike", "car"] | None, "Which kind, if the user said so."] = None,
 ) -> Offer:
-    """Say what a ride costs and how long it takes, and order it when the user confirms."""
+    """Say what a ride costs and how long it takes, and offer it. The user approves the offer with a button."""
     trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = [quote for quote in await concierge.rides.quotes(trip) if service is None or quote.service == service]
     if not quotes:
@@ -61,7 +61,7 @@ async def get_delivery_quote(concierge: Concierge, context: ToolContext, *, pick
 
 @tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def book_delivery(concierge: Concierge, context: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
-    """Have something fetched and delivered. The first call only makes an offer, for the user to confirm."""
+    """Have something fetched and delivered. It only makes an offer, which the user approves with a button."""
     trip = await trip_of(concierge, context, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:

@@ -18,8 +18,8 @@ from hermes.packs.concierge.ports import Booking, BookingState, Food, MealItem, 
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import connection_of
-from hermes.stores.postgres.journal import add_with_new_code
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.offers import add_with_new_code
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import SealBroken
 from hermes.tools.vocabulary import fold

@@ -7,6 +7,7 @@ from hermes.testing.memory.alerts import MemoryAlertRecords
 from hermes.testing.memory.events import MemoryOperationsEvents
 from hermes.testing.memory.journal import MemoryJournal, MemoryTimelines
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryBreakers, MemoryInbox, MemoryOutbox
+from hermes.testing.memory.models import MemoryModelBreakers
 from hermes.testing.memory.processes import MemoryProcesses
 from hermes.testing.memory.router_harness import FixedSouls, NoImages, RouterHarness, claim_for
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryChores, MemoryJobQueue, MemoryTransactions, MemoryTurnMeter
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryInteractions",
     "MemoryJobQueue",
     "MemoryJournal",
+    "MemoryModelBreakers",
     "MemoryOperationsEvents",
     "MemoryOutbox",
     "MemoryProcesses",

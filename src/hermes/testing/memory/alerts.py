@@ -14,6 +14,7 @@ from hermes.ports.alerts import (
     AlertRoute,
     AlertSend,
     AlertStage,
+    AlertTold,
     ClaimedSends,
     StoredAlert,
 )
@@ -30,6 +31,7 @@ class SendRow:
     tries: int = 0
     sent_at: datetime | None = None
     messages: int = 0
+    failed: str | None = None
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ class MemoryAlertRecords:
             if row.tries != send.tries or row.sent_at is not None:
                 continue
             settled += 1
-            row.not_before = later
+            row.not_before, row.failed = later, failed
             if failed is None:
                 row.sent_at, row.messages = now, row.messages + 1
         return settled
@@ -153,9 +155,35 @@ class MemoryAlertRecords:
             found = self.rows[alert_id] = replace(found, ended_at=self.clock(), ended_by=by)
         return found
 
-    async def list(self, _: Transaction, *, is_open: bool = False, since: datetime | None = None, limit: int = 1000) -> list[StoredAlert]:
+    async def list(
+        self,
+        _: Transaction,
+        *,
+        is_open: bool = False,
+        since: datetime | None = None,
+        before: tuple[datetime, int] | None = None,
+        limit: int = 1000,
+    ) -> list[StoredAlert]:
         found = [row for row in self.rows.values() if (not is_open or row.ended_at is None) and (since is None or row.last_at >= since)]
-        return sorted(found, key=lambda row: (row.last_at, row.id), reverse=True)[:limit]
+        older = [row for row in found if before is None or (row.last_at, row.id) < before]
+        return sorted(older, key=lambda row: (row.last_at, row.id), reverse=True)[:limit]
+
+    async def told(self, _: Transaction, alert_ids: Sequence[int]) -> Sequence[AlertTold]:
+        return [
+            AlertTold(
+                alert_id=alert_id,
+                destination=destination,
+                stage=stage,
+                tries=row.tries,
+                messages=row.messages,
+                sent_at=row.sent_at,
+                failed=row.failed,
+            )
+            for (alert_id, destination, stage), row in sorted(
+                self.sends.items(), key=lambda item: (item[0][:2], item[0][2] is AlertStage.ENDED)
+            )
+            if alert_id in alert_ids
+        ]
 
     async def mute(self, _: Transaction, event: str, subject: str, *, for_s: float, by: str) -> AlertMute:
         mute = AlertMute(event=event, subject=subject, until=self.clock() + timedelta(seconds=for_s), by=by)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.errors import NotFound
+from hermes.ports.events import EFFECT_NAMES
 from hermes.ports.inbox import Claim, ClaimedTurn
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import EFFECT_NAMES, Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
+from hermes.ports.sessions import Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
 from hermes.ports.timeline import TurnTimeline, build_timeline
 from hermes.testing.memory.messages import MemoryInbox
 
@@ -71,10 +72,7 @@ class MemoryJournal:
         self._note(turn_id, JournalNote(type_, facts), self.inbox.attempts.get(turn_id, 1), None)
 
     async def effect(self, _: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
-        effect = self._effect((turn_id, step, index))
-        if effect is not None and self.inbox.is_sender_erased(turn_id):
-            raise UserErased
-        return effect
+        return None if self.inbox.is_sender_erased(turn_id) else self._effect((turn_id, step, index))
 
     async def read(self, _: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
         return list(self.inbox.events.get(turn_id, ()))
@@ -92,7 +90,8 @@ class MemoryJournal:
         return EmptiedBatch(after_id + len(turns), len(emptied), has_more=len(turns) == limit)
 
     def _effect(self, place: tuple[UUID, str, int]) -> Effect | None:
-        if place not in self.requests:
+        is_noted = any((event.step, event.index) == place[1:] for event in self.inbox.events.get(place[0], ()))
+        if place not in self.requests or not is_noted:
             return None
         result = self.results.get(place)
         return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)

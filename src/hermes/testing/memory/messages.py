@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.delivery import breaker as rules
 from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
 from hermes.ports.channels import SendOutcome
 from hermes.ports.errors import ClaimLost, InboxFull, UserErased
-from hermes.ports.inbox import AcceptedMessage, AnswerSignal, Claim, InboxMessage, TurnOrigin, UnreadableMessage
+from hermes.ports.inbox import (
+    AcceptedMessage,
+    AnswerSignal,
+    Claim,
+    InboxMessage,
+    Revival,
+    TurnOrigin,
+    UnreadableMessage,
+    channel_names,
+)
+from hermes.ports.key_use import person_forbidden
 from hermes.ports.outbox import (
     Admission,
     BreakerChange,
@@ -29,8 +40,9 @@ from hermes.ports.outbox import (
 from hermes.ports.runtime import Clock, Transaction
 from hermes.ports.sessions import JournalEvent
 from hermes.ports.timeline import ATTEMPT_CUT_OFF, ATTEMPT_FAILED, RunRecord, is_effect, step_of_effect
-from hermes.ports.users import User, UserState
+from hermes.ports.users import UserChannel, UserState
 from hermes.router.intake import join_messages
+from hermes.testing.memory.runtime import MemoryJobQueue
 from hermes.testing.memory.users import MemoryUsers
 from hermes.turn import Envelope, Platform
 
@@ -50,6 +62,8 @@ class MemoryInbox:
     stopped: set[UUID] = field(default_factory=set)
     """Turns that their clients withdrew."""
     attempts: dict[UUID, int] = field(default_factory=dict)
+    revived: dict[UUID, tuple[datetime, int]] = field(default_factory=dict)
+    """Turns that an operator revived: when, and after how many attempts."""
     epochs: dict[UUID, int] = field(default_factory=dict)
     """By conversation."""
     runs: dict[UUID, RunRecord] = field(default_factory=dict)
@@ -57,24 +71,59 @@ class MemoryInbox:
     events: dict[UUID, list[JournalEvent]] = field(default_factory=dict)
     """The journal's events by turn. They are here because a claim notes that the attempt before it was cut off."""
     people: MemoryUsers = field(default_factory=MemoryUsers)
-    """Tells whether the sender of a message was deleted."""
+    """Tells which user a sender is, and whether the sender of a message was deleted."""
+    work: MemoryJobQueue = field(default_factory=MemoryJobQueue)
+    """Gets the turns that `accept` defers."""
     cap: int = 10_000
     """How many messages of one account may wait."""
 
     async def accept(
-        self, _: Transaction, envelope: Envelope, user: User, turn_id: UUID, *, traceparent: str | None = None
-    ) -> AcceptedMessage:
+        self,
+        tx: Transaction,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        defer_in_s: float | None = None,
+        alias: str | None = None,
+        refuses_people: bool = False,
+        traceparent: str | None = None,
+    ) -> AcceptedMessage | None:
+        event = envelope.event
+        sender = UserChannel(envelope.account, event.platform, event.sender_id)
+        if refuses_people and await self.people.is_person(tx, sender):
+            raise person_forbidden(event.sender_id)
+        user_id = self.people.addresses.get(sender)
+        if user_id is None:
+            return None
         for message in self.messages.values():
             if (message.envelope.account, message.envelope.event_key) == (envelope.account, envelope.event_key):
-                return AcceptedMessage(message.turn_id, message.conversation_id, self._seq(message), is_new=False)
+                return self._accepted(message, is_new=False)
         if sum(message.envelope.account == envelope.account for message in self._unended()) >= self.cap:
             raise InboxFull
+        if alias is not None:
+            self.people.addresses.setdefault(replace(sender, sender_id=alias), user_id)
+        if event.platform is Platform.REST:
+            names = channel_names(envelope.channel_id, is_own=envelope.is_own)
+            channel_id = next(name for name in names if self._takes(replace(envelope, channel_id=name), user_id))
+            envelope = replace(envelope, channel_id=channel_id)
         known = (message.conversation_id for message in self.messages.values() if channel_of(message) == channel_in(envelope))
-        message = InboxMessage(turn_id, next(known, None) or uuid4(), user.id, envelope, datetime.now(UTC), traceparent)
+        message = InboxMessage(turn_id, next(known, None) or uuid4(), user_id, envelope, datetime.now(UTC), traceparent)
         self.messages[turn_id] = message
-        return AcceptedMessage(turn_id, message.conversation_id, self._seq(message), is_new=True)
+        if defer_in_s is not None:
+            await self.work.defer_turn(tx, turn_id, message.conversation_id, in_s=defer_in_s)
+        return self._accepted(message, is_new=True)
 
-    async def claim(self, _: Transaction, turn_id: UUID, *, worker: UUID | None = None) -> Claim | UnreadableMessage | None:
+    def _accepted(self, message: InboxMessage, *, is_new: bool) -> AcceptedMessage:
+        return AcceptedMessage(message.turn_id, message.conversation_id, message.user_id, self._seq(message), is_new=is_new)
+
+    async def claim(
+        self,
+        _: Transaction,
+        turn_id: UUID,
+        *,
+        worker: UUID | None = None,
+        per_minute: int | None = None,  # noqa: ARG002  # here the steps ask the stores themselves
+    ) -> Claim | UnreadableMessage | None:
         message = self.messages.get(turn_id)
         if message is None or self.has_ended(turn_id):
             return None
@@ -89,7 +138,8 @@ class MemoryInbox:
             worker=worker,
             claimed_at=datetime.now(UTC),
         )
-        age_s = (datetime.now(UTC) - message.received_at).total_seconds()
+        waits_from, revived_after = self.revived.get(turn_id, (message.received_at, 0))
+        age_s = (datetime.now(UTC) - waits_from).total_seconds()
         read = self._read(message)
         if read is None:
             reason = str(UserErased())
@@ -112,11 +162,16 @@ class MemoryInbox:
                 for other in self.messages.values()
             ),
             traceparent=message.traceparent,
+            revived_after=revived_after,
         )
 
     def _note_cut_off(self, turn_id: UUID) -> None:
         before, events = self.runs.get(turn_id), self.events.setdefault(turn_id, [])
-        if before is None or any((event.type, event.epoch) == (ATTEMPT_FAILED, before.epoch) for event in events):
+        if (
+            before is None
+            or before.state != "running"
+            or any((event.type, event.epoch) == (ATTEMPT_FAILED, before.epoch) for event in events)
+        ):
             return
         open_effects = [event for event in events if is_effect(event) and event.done_at is None and event.epoch == before.epoch]
         facts = {"worker": str(before.worker)} if before.worker else {}
@@ -155,6 +210,21 @@ class MemoryInbox:
     async def bury_unread(self, _: Transaction, turn_id: UUID, reason: str) -> None:
         self.buried[turn_id] = reason
         self.ended_at[turn_id] = datetime.now(UTC)
+        if turn_id in self.runs:
+            self.runs[turn_id] = replace(self.runs[turn_id], state="dead")
+
+    async def revive(self, _: Transaction, turn_id: UUID) -> Revival:
+        if turn_id not in self.buried:
+            return Revival.NOT_BURIED
+        if self.is_sender_erased(turn_id):
+            return Revival.UNREADABLE
+        events = self.events.get(turn_id, [])
+        if any(is_effect(event) and event.done_at is not None and not event.has_content for event in events):
+            return Revival.EMPTIED
+        self.events[turn_id] = [event for event in events if event.step not in ("call_model", "compact") or event.done_at is not None]
+        del self.buried[turn_id], self.ended_at[turn_id]
+        self.revived[turn_id] = (datetime.now(UTC), self.attempts.get(turn_id, 0))
+        return Revival.REVIVED
 
     async def stop(self, _: Transaction, turn_id: UUID) -> bool:
         message = self.messages.get(turn_id)
@@ -175,6 +245,8 @@ class MemoryInbox:
             is_sender_erased=self.is_sender_erased(turn_id),
             is_started=bool(self.attempts.get(turn_id)),
             is_stopped=turn_id in self.stopped,
+            user_names=self.people.names_of(message.user_id, message.envelope.account, message.envelope.event.platform),
+            is_person=self.people.writes_as_person(message.user_id),
         )
 
     async def message_of(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
@@ -227,6 +299,29 @@ class MemoryInbox:
         there = [message.received_at for message in self.messages.values() if message.conversation_id == conversation_id]
         return max(there, default=None)
 
+    async def find_channel(self, _: Transaction, account: str, platform: Platform, user: str, channel: str | None) -> str | None:
+        own = self.people.addresses.get(UserChannel(account, platform, user))
+        names = channel_names(user if channel is None else channel, is_own=channel is None)
+        for name in names:
+            there = [message for message in self.messages.values() if channel_of(message) == (account, platform, name)]
+            if there and (there[0].user_id == own or not (channel is None or self._is_private(there))):
+                return name
+        return None
+
+    def _takes(self, envelope: Envelope, user_id: UUID) -> bool:
+        """Whether the conversation of this id is for this message."""
+        there = [message for message in self.messages.values() if channel_of(message) == channel_in(envelope)]
+        if not there:
+            return True
+        if there[0].user_id == user_id:
+            return not envelope.is_own or self._is_private(there) or {message.user_id for message in there} == {user_id}
+        return not (envelope.is_own or self._is_private(there))
+
+    def _is_private(self, there: Sequence[InboxMessage]) -> bool:
+        envelopes = [message.envelope for message in there]
+        is_own = any(envelope.is_own for envelope in envelopes) or envelopes[0].channel_id == envelopes[0].event.sender_id
+        return is_own and not self._is_shared(there[0].conversation_id)
+
     def _is_shared(self, conversation_id: UUID) -> bool:
         there = [message for message in self.messages.values() if message.conversation_id == conversation_id]
         is_api = any(message.envelope.event.platform is Platform.REST for message in there)
@@ -261,6 +356,13 @@ class MemoryOutbox:
         self.answers[claim.turn_id] = [*parts]
         if state is OutboxState.PENDING:
             self._queue(claim, claim.envelope, claim.seq, parts)
+
+    async def withdraw(self, _: Transaction, turn_id: UUID) -> int:
+        parts = self.answers.pop(turn_id, [])
+        queued = [message for message in self.queued_messages if message.turn_id == turn_id and not message.news]
+        self.queued_messages = [message for message in self.queued_messages if message not in queued]
+        self.taken -= {message.id for message in queued}
+        return len(parts) - len(queued)
 
     async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
         for message in [message for message in self.queued_messages if message.conversation_id == conversation_id]:
@@ -300,6 +402,15 @@ class MemoryOutbox:
             self.queued_messages.remove(message)
             self.settled.append((message, result))
         return result.state
+
+    async def settle_sent(
+        self, tx: Transaction, message: OutboxMessage, result: DeliveryResult, facts: Mapping[str, Any]
+    ) -> OutboxMessage | None:
+        if await self.settle(tx, message, result) is not None:
+            type_, now, events = "response_delivered", datetime.now(UTC), self.inbox.events.setdefault(message.turn_id, [])
+            index, attempt = sum(event.type == type_ for event in events), self.inbox.attempts.get(message.turn_id, 1)
+            events.append(JournalEvent(type_, index, type_, attempt, now, now, facts, None))
+        return await self.take(tx, message.conversation_id)
 
     async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
         return OutboxAnswer(turn_id, readable_text(self.answers[turn_id]), {}) if turn_id in self.answers else None
@@ -381,6 +492,10 @@ class MemoryAnswerSignals:
     announced: list[UUID] = field(default_factory=list)
     _listeners: dict[UUID, list[AnswerSignal]] = field(default_factory=dict)
 
+    @property
+    def is_heard(self) -> bool:
+        return True
+
     async def announce(self, turn_id: UUID) -> None:
         self.announced.append(turn_id)
         for listener in self._listeners.get(turn_id, ()):
@@ -390,6 +505,8 @@ class MemoryAnswerSignals:
     async def listen(self, turn_id: UUID) -> AsyncIterator[AnswerSignal]:
         listener, there = AnswerSignal(), self._listeners.setdefault(turn_id, [])
         there.append(listener)
+        if turn_id in self.announced:
+            listener.fire()
         try:
             yield listener
         finally:

@@ -14,15 +14,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.ports.channels import Channel
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.memories import Soul, Souls
 from hermes.ports.models import Models
 from hermes.ports.runtime import Transaction
-from hermes.ports.tools import ImagePrompt, Images, Tools
+from hermes.ports.tools import ImagePrompt, Images, Offers, Tools
 from hermes.ports.users import Agent, User, UserState
 from hermes.router.services import Links, Services
 from hermes.testing.memory.journal import MemoryJournal
 from hermes.testing.memory.messages import MemoryAnswerSignals, MemoryInbox, MemoryOutbox
+from hermes.testing.memory.offers import MemoryOffers
 from hermes.testing.memory.runtime import MemoryAlerts, MemoryTransactions, MemoryTurnMeter, WallClock
 from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemoryInteractions, MemorySessions
 from hermes.testing.memory.users import MemoryCredits, MemoryUsers
@@ -39,7 +40,7 @@ class FixedSouls:
     async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:  # noqa: ARG002  # the port's
         return Soul(self.personality, None, is_recall_used=False, load_ms=0)
 
-    def for_room(self, agent: Agent, *, now: datetime) -> Soul:  # noqa: ARG002  # the port's
+    async def for_room(self, user: User, agent: Agent, *, now: datetime, conversation_id: UUID) -> Soul:  # noqa: ARG002  # the port's
         return Soul(self.personality, None, is_recall_used=False, load_ms=0)
 
     async def invalidate(self, user_id: UUID) -> None:
@@ -67,6 +68,7 @@ class RouterHarness:
     images: Images = field(default_factory=NoImages)
     user: User = field(default_factory=new_user)
     links: Links = field(default_factory=Links)
+    offers: Offers = field(default_factory=MemoryOffers)
     keep: int = 100
     credits: MemoryCredits = field(default_factory=MemoryCredits)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
@@ -112,15 +114,21 @@ class RouterHarness:
             souls=self.souls,
             images=self.images,
             tools=self.tools,
+            offers=self.offers,
             models=self.models,
             alerts=self.alerts,
             clock=WallClock(),
             agent_on=lambda _: Agent(name="hermes"),
             languages=FixedLanguages(),
             meter=self.meter,
+            learns_from=lambda _, __: True,
             learn=self._learn,
+            note_private=self._note_private,
             links=self.links,
         )
+
+    async def _note_private(self, _: Transaction, __: InboxMessage) -> None:
+        """Nothing is deferred here."""
 
     async def _learn(self, _: Transaction, claim: Claim) -> None:
         self.learnt_from.append(claim.turn_id)

@@ -132,6 +132,13 @@ class MemoryChores:
         if (row := self._held(lease)) is not None:
             row.held_until, row.is_ended, row.failed = self.clock() + pause_s, True, failed or row.failed
 
+    async def ask(self, _: Transaction, chore: str) -> bool:
+        row = self.rows.get(chore)
+        if row is None or (not row.is_ended and row.held_until > self.clock()):
+            return False
+        row.done_slot, row.held_until = row.done_slot - 1, self.clock()
+        return True
+
     async def all(self, _: Transaction) -> list[ChoreRecord]:
         return [
             ChoreRecord(

@@ -12,7 +12,8 @@ from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotFound, StaleHead
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
-from hermes.ports.sessions import AppendResult, GraphEntry, RecentHistory, Session, SessionQuery, UserNodes
+from hermes.ports.session import Session
+from hermes.ports.sessions import AppendResult, GraphEntry, RecentHistory, SessionQuery, UserNodes
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class MemoryGraphs:
 def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
         if entry.call is not None:
-            turn = graph.prepare(entry.call.tools, entry.ephemeral, entry.keep_reasoning)
+            turn = graph.prepare(entry.call.tools, keep_reasoning=entry.keep_reasoning, system=entry.system)
             graph.commit(turn, entry.message, entry.call)
         else:
             graph.append(entry.message, sampled=entry.is_sampled)
@@ -162,3 +163,6 @@ class MemoryInteractions:
 
     async def add(self, _: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
         self.rows.setdefault(claim.turn_id, {**meta, "session_id": str(session_id)})
+
+    async def withdraw(self, _: Transaction, turn_id: UUID) -> None:
+        self.rows.pop(turn_id, None)

@@ -13,7 +13,7 @@ from hermes.ports.errors import NotFound, OutOfCredit, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
-from hermes.turn import Platform
+from hermes.turn import PROGRAM_PLATFORMS, Platform
 
 SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 
@@ -140,6 +140,30 @@ class MemoryUsers:
     async def list(self, _: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
         states = {state} if state else {*UserState} - {UserState.DELETED}
         return [user for user in reversed(self.users.values()) if user.state in states][:limit]
+
+    async def is_person(self, _: Transaction, channel: UserChannel) -> bool:
+        return channel in self.addresses and self.writes_as_person(self.addresses[channel])
+
+    async def end_users(self, _: Transaction, account: str, name: str) -> Sequence[User]:
+        found = [
+            user_id
+            for channel, user_id in self.addresses.items()
+            if (channel.account == account and (channel.platform, channel.sender_id) == (Platform.REST, name))
+            or (channel.platform is Platform.COMPLETIONS and channel.sender_id.partition("/")[2] == name)
+        ]
+        return [self.users[user_id] for user_id in dict.fromkeys(found)]
+
+    def names_of(self, user_id: UUID, account: str, platform: Platform) -> tuple[str, ...]:
+        """The names of a user in an account, on a platform."""
+        return tuple(
+            channel.sender_id
+            for channel, holder in self.addresses.items()
+            if (holder, channel.account, channel.platform) == (user_id, account, platform)
+        )
+
+    def writes_as_person(self, user_id: UUID) -> bool:
+        """Whether a user writes from a platform where people write."""
+        return any(holder == user_id and channel.platform not in PROGRAM_PLATFORMS for channel, holder in self.addresses.items())
 
     async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}

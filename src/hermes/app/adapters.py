@@ -186,7 +186,7 @@ async def open_adapters(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(alerting.open())
-        for part in (replies, budgets, web):
+        for part in (batch, replies, budgets, web):
             stack.push_async_callback(part.aclose)
         yield adapters
 

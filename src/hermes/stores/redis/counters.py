@@ -221,6 +221,14 @@ class ScriptBatch:
         """Run a command and return its reply, as `run` does."""
         return await self._add(command, None)
 
+    async def aclose(self) -> None:
+        """End the trip under way. Callers that still wait for it, or for the next one, get a ConnectionError."""
+        waiting, self._waiting = self._waiting, []
+        fail_calls(waiting, ConnectionError("the connection to Redis is being closed"))
+        if self._trip is not None:
+            self._trip.cancel()
+            await asyncio.gather(self._trip, return_exceptions=True)
+
     async def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> Any:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()

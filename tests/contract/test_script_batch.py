@@ -130,7 +130,8 @@ async def test_a_batch_that_closes_ends_its_trip_also_when_its_caller_is_gone(re
         await asyncio.sleep(0)
         gone.cancel()
         await batch.aclose()
-        assert [type(each) for each in await asyncio.gather(gone, waits, return_exceptions=True)] == [asyncio.CancelledError, ConnectionError]
+        ends = await asyncio.gather(gone, waits, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError, ConnectionError]
         assert [task.get_name() for task in asyncio.all_tasks() if "_run_trip" in str(task.get_coro())] == []
 
 

@@ -88,7 +88,7 @@ class MemoryIndex:
         vector = np.array(asked.vector, NUMBER)
         if len(vector) != self.vectors.shape[1]:
             raise DataDamaged
-        # In one thread: `@` starts one for each core, and they wait for each other in a loop. On two busy cores that took 8 ms instead of 1.
+        # In one thread: `@` starts one for each core, and these wait in a loop. On two busy cores that took 8 ms instead of 1.
         found: Vectors = np.einsum("ij,j->i", self.vectors, vector)
         return found
 

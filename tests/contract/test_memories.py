@@ -706,6 +706,35 @@ async def test_a_model_dreams_too_and_what_it_makes_up_is_rejected_and_kept(mind
     assert len(newest) - 1 == len(after) == 3
 
 
+async def test_a_deep_dream_reads_what_the_light_ones_of_the_week_concluded(mind: Mind) -> None:
+    for text in KNOWN:
+        await mind.told(text, now=NOW - 10 * DAY)
+    surf, again, dog, _ = await mind.live()
+
+    def line(text: str, *evidence: Fact, review: DreamReview = DreamReview.ACCEPTED) -> Dream:
+        return Dream(kind=DreamKind.INSIGHT, text=text, evidence=tuple(fact.id for fact in evidence), review=review, depth=DreamDepth.LIGHT)
+
+    nights = {
+        NOW - 14 * DAY: [line("They are new to surfing.", surf, again)],
+        NOW - 3 * DAY: [line("They surf all weekend.", surf, again), line("They hate dogs.", again, dog, review=DreamReview.REJECTED)],
+        NOW - 2 * DAY: [line("Their dog surfs.", surf, dog)],
+    }
+    async with mind.database.begin() as tx:
+        for at, lines in nights.items():
+            assert await mind.dreams.add(tx, mind.user.id, DreamDepth.LIGHT, at.date(), lines, now=at)
+        assert await mind.memories.delete(tx, mind.user.id, dog.id)
+    await mind.told("My board is blue", now=NOW - DAY)
+    mind.asked.clear()
+    answer = json.dumps({"insights": [{"text": "Every weekend they surf on a blue board.", "evidence": [1, 2, 4]}]})
+    for depth in (DreamDepth.LIGHT, DreamDepth.DEEP):
+        await mind.dreamer(answer).dream(mind.user.id, depth, now=NOW)
+    [[_, asked]] = mind.asked  # one new fact is too few for a light dream
+    assert [each for each in asked["content"].splitlines() if "Concluded" in each] == ["Concluded from 1, 2: They surf all weekend."]
+    async with mind.database.begin() as tx:
+        newest = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
+    assert newest[0].text == "Every weekend they surf on a blue board."
+
+
 async def dream_for_due(mind: Mind, depth: DreamDepth, *, now: datetime, limit: int = 100) -> int:
     """Dream for some users who are due; for how many."""
     async with mind.database.begin() as tx:

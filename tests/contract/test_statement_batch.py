@@ -11,6 +11,7 @@ from hermes.stores.postgres.database import Database, execute, fetch_value, open
 from hermes.stores.postgres.statement_batch import MAX_STATEMENTS, StatementBatch
 
 ADD = b"insert into counted (number, transaction) select %(number)s, pg_current_xact_id()::text where %(number)s >= 0"
+WRITTEN = b"select from counted where number = %(number)s"
 
 
 @pytest.fixture
@@ -29,27 +30,27 @@ async def counted(database: Database, what: bytes = b"count(*)") -> int:
 
 async def test_what_waits_together_is_written_together(database: Database) -> None:
     batch = StatementBatch(database)
-    rows = await asyncio.gather(*(batch.execute(ADD, {"number": number}) for number in range(4 * MAX_STATEMENTS)))
+    rows = await asyncio.gather(*(batch.execute(ADD, {"number": number}, written=WRITTEN) for number in range(4 * MAX_STATEMENTS)))
     assert set(rows) == {1}
     assert await counted(database) == 4 * MAX_STATEMENTS
     assert await counted(database, b"count(distinct transaction)") <= 8
-    assert await batch.execute(ADD, {"number": -1}) == 0
+    assert await batch.execute(ADD, {"number": -1}, written=WRITTEN) == 0
 
 
 async def test_a_statement_that_fails_fails_for_its_own_caller_alone(database: Database) -> None:
     batch = StatementBatch(database)
-    assert await batch.execute(ADD, {"number": 5}) == 1
+    assert await batch.execute(ADD, {"number": 5}, written=WRITTEN) == 1
     numbers = [number % 8 for number in range(10)]  # 5 is there, and 0 and 1 come twice
-    found = await asyncio.gather(*(batch.execute(ADD, {"number": number}) for number in numbers), return_exceptions=True)
+    found = await asyncio.gather(*(batch.execute(ADD, {"number": number}, written=WRITTEN) for number in numbers), return_exceptions=True)
     assert [type(one) for one in found].count(psycopg.errors.UniqueViolation) == 3
     assert isinstance(found[5], psycopg.errors.UniqueViolation)
     assert await counted(database) == 8
-    assert await batch.execute(ADD, {"number": 9}) == 1
+    assert await batch.execute(ADD, {"number": 9}, written=WRITTEN) == 1
 
 
 async def test_a_caller_that_leaves_harms_no_other(database: Database) -> None:
     batch = StatementBatch(database)
-    tasks = [asyncio.create_task(batch.execute(ADD, {"number": number})) for number in range(20)]
+    tasks = [asyncio.create_task(batch.execute(ADD, {"number": number}, written=WRITTEN)) for number in range(20)]
     await asyncio.sleep(0)
     tasks[7].cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -60,5 +61,5 @@ async def test_a_caller_that_leaves_harms_no_other(database: Database) -> None:
 async def test_without_the_database_every_caller_is_told(database: Database) -> None:
     batch = StatementBatch(database)
     await database.pool.close()
-    found = await asyncio.gather(*(batch.execute(ADD, {"number": number}) for number in range(5)), return_exceptions=True)
+    found = await asyncio.gather(*(batch.execute(ADD, {"number": number}, written=WRITTEN) for number in range(5)), return_exceptions=True)
     assert {type(one) for one in found} == {StoreUnavailable}

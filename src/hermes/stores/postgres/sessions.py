@@ -214,7 +214,7 @@ class PostgresClientChats:
             traces = [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
             values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed, "traces": traces}
         query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
-        is_written = await self._batch.execute(query, values) > 0
+        is_written = await self._batch.execute(query, values, written=CHATS["added"]) > 0
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None

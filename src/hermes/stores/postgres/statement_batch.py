@@ -1,12 +1,15 @@
 """Statements of many callers that go to PostgreSQL together: one connection, one write, one commit for all that were waiting.
 
 While one batch is under way, the next one gathers. A caller that is alone waits for nobody. A statement that fails takes its batch with
-it, so each of that batch is then run by itself: a caller gets its own result or its own error, as if it had been alone."""
+it, so each of that batch is then run by itself: a caller gets its own result or its own error, as if it had been alone.
+
+If the connection is lost, the batch may be committed all the same. Then a statement that finds its own rows there counts as written."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import psycopg
@@ -20,11 +23,20 @@ MAX_BATCHES = 2
 """Batches under way at once: while PostgreSQL writes one, the next one is on its way."""
 
 
+class BatchFate(StrEnum):
+    """What became of the statements of a batch."""
+
+    WRITTEN = "written"
+    NOT_WRITTEN = "not written"
+    UNKNOWN = "unknown"
+
+
 class WaitingStatement(NamedTuple):
     """A statement that waits for its batch, and the future that gets how many rows it changed."""
 
     query: bytes
     values: Mapping[str, Any]
+    written: bytes
     rows: asyncio.Future[int]
 
 
@@ -37,10 +49,12 @@ class StatementBatch:
         self._waiting: list[WaitingStatement] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def execute(self, query: bytes, values: Mapping[str, Any]) -> int:
-        """Run a statement; return how many rows it changed or returned. Raises as a transaction of its own would."""
+    async def execute(self, query: bytes, values: Mapping[str, Any], *, written: bytes) -> int:
+        """Run a statement; return how many rows it changed or returned. Raises as a transaction of its own would.
+
+        A second run must change nothing. `written` returns the rows of a first run, by the same values."""
         rows: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append(WaitingStatement(query, values, rows))
+        self._waiting.append(WaitingStatement(query, values, written, rows))
         self._start()
         return await rows
 
@@ -57,17 +71,17 @@ class StatementBatch:
 
     async def _run(self, taken: Sequence[WaitingStatement]) -> None:
         try:
-            if len(taken) > 1 and await self._run_together(taken):
-                return
-            for statement in taken:
-                await self._run_alone(statement)
+            fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
+            if fate is not BatchFate.WRITTEN:
+                for statement in taken:
+                    await self._run_alone(statement, may_be_written=fate is BatchFate.UNKNOWN)
         finally:
             for statement in taken:
                 if not statement.rows.done():  # the process is ending
                     statement.rows.set_exception(StoreUnavailable("the write was given up"))
 
-    async def _run_together(self, taken: Sequence[WaitingStatement]) -> bool:
-        """Run all in one implicit transaction; False, and nothing is written, if one of them fails."""
+    async def _run_together(self, taken: Sequence[WaitingStatement]) -> BatchFate:
+        """Run all in one implicit transaction. If one of them fails, nothing is written."""
         try:
             async with self._database.once() as tx:
                 connection = connection_of(tx)
@@ -75,19 +89,28 @@ class StatementBatch:
                     async with connection.pipeline():
                         cursors = [await connection.execute(statement.query, statement.values) for statement in taken]
                 except psycopg.Error:
+                    fate = BatchFate.UNKNOWN if connection.broken else BatchFate.NOT_WRITTEN
                     # The batch took back what was prepared in it, and psycopg would go on as if it were there.
                     await connection.close()
-                    return False
+                    return fate
         except StoreUnavailable:
-            return False
+            return BatchFate.NOT_WRITTEN  # there was no connection
         for statement, cursor in zip(taken, cursors, strict=True):
             settle(statement.rows, cursor.rowcount)
-        return True
+        return BatchFate.WRITTEN
 
-    async def _run_alone(self, statement: WaitingStatement) -> None:
+    async def _run_alone(self, statement: WaitingStatement, *, may_be_written: bool) -> None:
         try:
             async with self._database.once() as tx:
-                settle(statement.rows, await execute(tx, statement.query, statement.values))
+                # If the lost batch is still under way on the server, this waits for its locks: afterwards its fate is known.
+                try:
+                    count = await execute(tx, statement.query, statement.values)
+                except psycopg.IntegrityError:
+                    if not may_be_written or not (count := await execute(tx, statement.written, statement.values)):
+                        raise
+                if count == 0 and may_be_written:
+                    count = await execute(tx, statement.written, statement.values)
+                settle(statement.rows, count)
         except (psycopg.Error, StoreUnavailable) as error:
             if not statement.rows.done():
                 statement.rows.set_exception(error)

@@ -87,6 +87,10 @@ with traced as (
     where %(length)s::integer is not null
 )
 
+-- name: added
+-- Whether `add_first` or an append wrote the call with its sample. Calls are looked for by their id alone: they lie in months.
+select session_id from calls where id = ((%(call)s::jsonb)->>'id')::uuid and session_id = %(session_id)s
+
 -- name: note
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
 insert into door_samples (user_id, session_id, head, length, shown, whole, echo, quotes)

@@ -221,6 +221,11 @@ class ScriptBatch:
         """Run a command and return its reply, as `run` does."""
         return await self._add(command, None)
 
+    async def execute_all(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Run commands in one trip and return their replies; raises the first error among them. Not a transaction: commands of other
+        callers may come between."""
+        return await asyncio.gather(*(self._add(command, None) for command in commands))
+
     async def aclose(self) -> None:
         """End the trip under way. Callers that still wait for it, or for the next one, get a ConnectionError."""
         waiting, self._waiting = self._waiting, []
@@ -229,14 +234,14 @@ class ScriptBatch:
             self._trip.cancel()
             await asyncio.gather(self._trip, return_exceptions=True)
 
-    async def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> Any:
+    def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
         self._waiting.append(ScriptCall(command, script, reply))
         if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._start_trip)  # after the other tasks that are ready now have made their calls
-        return await reply
+        return reply
 
     def _start_trip(self) -> None:
         self._is_due = False

@@ -15,7 +15,8 @@ same. A response's id follows from context, overlay, message, sample id and call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from hermes.graph.call import CallRecord
@@ -62,18 +63,35 @@ def _root(history: GraphHistory, roots: ChatRoots) -> str:
 
 def root_of_list(seed: str, nodes: Sequence[Node], samples: Sequence[Sample]) -> str:
     """Return the root of a graph that is nothing but one list of messages without metadata and samples without overlays, all of whose
-    digests are computed: the same bytes as in `_root`, without the encoder of objects, which would take most of the time."""
+    digests are computed."""
     responses = []
     for sample in samples:
         call = b"null" if sample.call is None else b'"%b"' % sample.call.digest.hex().encode("ascii")
         responses.append(b"[0,%d,%b,null,%b,null]" % (sample.index, canonical_text(sample.sample_id), call))
-    messages = digest(b"".join([node.digest for node in nodes])).hex().encode("ascii")
-    return digest(_LIST % (len(nodes), messages, b",".join(responses), canonical_text(seed))).hex()
+    return root_of_parts(seed, len(nodes), [node.digest for node in nodes], responses)
 
 
-_LIST = (
-    b'hermes.graph\0{"annotations":{},"edges":[],"erased":[],"length":%d,"messages":"%b","metadata":{},"redacted":{},'
-    b'"responses":[%b],"seed":%b,"versions":[]}'
+def root_of_parts(
+    seed: str,
+    length: int,
+    messages: Iterable[bytes],
+    responses: Iterable[bytes],
+    *,
+    annotations: bytes = b"{}",
+    edges: bytes = b"[]",
+    metadata: bytes = b"{}",
+    versions: bytes = b"[]",
+) -> str:
+    """Return the root of a graph of which nothing was erased, from the digests of its messages and the canonical bytes of its other parts:
+    the same as `root_of`, without the encoder of objects, which would take most of the time."""
+    digests = digest(b"".join(messages)).hex().encode("ascii")
+    parts = (annotations, edges, length, digests, metadata, b",".join(responses), canonical_text(seed), versions)
+    return sha256(_PARTS % parts).hexdigest()
+
+
+_PARTS = (
+    b'hermes.graph\0{"annotations":%b,"edges":%b,"erased":[],"length":%d,"messages":"%b","metadata":%b,"redacted":{},'
+    b'"responses":[%b],"seed":%b,"versions":%b}'
 )
 
 

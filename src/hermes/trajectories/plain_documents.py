@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from binascii import a2b_base64, b2a_base64
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -29,6 +29,7 @@ from hermes.graph.message import (
     ROLES,
     FrozenDict,
     canonical,
+    canonical_json,
     canonical_text,
     check_message,
     freeze_items,
@@ -43,6 +44,9 @@ from hermes.graph.token_arrays import PromptDigests, check_array
 TOKEN_BYTES = 4
 MAX_ALIKE = 256
 """So many different sets of settings, overlays and tool schemas are remembered."""
+
+
+_escape = encode_basestring_ascii
 
 
 def read_plain(text: bytes) -> MessageGraph | None:
@@ -68,17 +72,17 @@ class _NotPlain(Exception):
 
 
 class _Integers(Struct, forbid_unknown_fields=True):
-    int32: str
+    int32: bytes  # from base64
 
 
 class _Floats(Struct, forbid_unknown_fields=True):
-    float32: str
+    float32: bytes
 
 
 class _Prompt(Struct, forbid_unknown_fields=True, rename={"base": "from"}):
     """A whole prompt, or what it adds to an earlier call."""
 
-    int32: str
+    int32: bytes
     base: int | UnsetType = UNSET
     shared: int | UnsetType = UNSET
 
@@ -155,10 +159,10 @@ def _read_graph(graph: _Graph, root: str) -> GraphHistory:
         graph.length,
         [node.digest for node in nodes],
         texts,
-        annotations=canonical(graph.annotations) if graph.annotations else b"{}",
-        edges=canonical(graph.edges) if deltas else b"[]",
-        metadata=canonical(metadata) if metadata else b"{}",
-        versions=canonical([_version_as_json(version) for version in graph.versions]) if deltas else b"[]",
+        annotations=canonical_json(graph.annotations) if graph.annotations else "{}",
+        edges=canonical_json(graph.edges) if deltas else "[]",
+        metadata=canonical_json(metadata) if metadata else "{}",
+        versions=canonical_json([_version_as_json(version) for version in graph.versions]) if deltas else "[]",
     )
     if known != root:
         raise _NotPlain
@@ -183,7 +187,7 @@ def _read_nodes(messages: Sequence[Any]) -> tuple[list[Node], dict[str, Any]]:
             raise _NotPlain  # a tombstone
         role, content = message.get("role"), message.get("content")
         if len(message) == 2 and type(content) is str and content.isascii() and type(role) is str and role in ROLES:
-            text = f'{{"content":{encode_basestring_ascii(content)},"role":"{role}"}}'.encode("ascii")
+            text = f'{{"content":{_escape(content)},"role":"{role}"}}'.encode("ascii")
             node = Node(message)
             node._digest = sha256(text).digest()
         else:
@@ -258,8 +262,8 @@ class _OverlayTexts(NamedTuple):
     """An overlay, and its texts in the root and in the digests of calls."""
 
     overlay: Overlay
-    root: bytes
-    tools: bytes
+    root: str
+    tools: str
 
 
 @lru_cache(MAX_ALIKE)
@@ -268,20 +272,20 @@ def _read_overlay(text: bytes) -> _OverlayTexts:
     if type(said) is not dict or not said.keys() <= _OVERLAY_FIELDS:
         raise _NotPlain
     overlay = Overlay(**said)
-    root = b"null" if overlay == EMPTY_OVERLAY else b'"%b"' % overlay.digest.hex().encode("ascii")
+    root = "null" if overlay == EMPTY_OVERLAY else f'"{overlay.digest.hex()}"'
     return _OverlayTexts(overlay, root, _text_of_tools(overlay.tools))
 
 
 _OVERLAY_FIELDS = frozenset(("tools", "ephemeral", "keep_reasoning", "template_id", "system"))
-_NO_OVERLAY = _OverlayTexts(EMPTY_OVERLAY, b"null", b"")
+_NO_OVERLAY = _OverlayTexts(EMPTY_OVERLAY, "null", "")
 
 # Responses -------------------------------------------------------------------------------------------------------
 
 
-def _read_samples(responses: Sequence[_Response], overlays: Sequence[_OverlayTexts], versions: int) -> tuple[list[Sample], list[bytes]]:
+def _read_samples(responses: Sequence[_Response], overlays: Sequence[_OverlayTexts], versions: int) -> tuple[list[Sample], list[str]]:
     """Return the samples, and their texts in the root."""
     samples: list[Sample] = []
-    texts: list[bytes] = []
+    texts: list[str] = []
     names: set[str] = set()
     tokens = _DocumentTokens()
     for number, response in enumerate(responses):
@@ -293,12 +297,12 @@ def _read_samples(responses: Sequence[_Response], overlays: Sequence[_OverlayTex
             if not 0 <= response.overlay < len(overlays):
                 raise _NotPlain
             overlay = overlays[response.overlay]
-        call, text = None, b"null"
+        call, text = None, "null"
         if response.call is not UNSET:
             call = _read_call(response.call, name, overlay, tokens, number)
-            text = b'"%b"' % call.digest.hex().encode("ascii")
+            text = f'"{call.digest.hex()}"'
         samples.append(Sample(place, index, name, overlay.overlay, call))
-        texts.append(b"[%d,%d,%b,%b,%b,null]" % (place, index, canonical_text(name), overlay.root, text))
+        texts.append(f"[{place},{index},{_escape(name)},{overlay.root},{text},null]")
     return samples, texts
 
 
@@ -314,7 +318,7 @@ class _DocumentTokens:
         self.digests = PromptDigests()
 
     def read_prompt(self, prompt: _Prompt) -> bytes:
-        added = _read_integers(prompt.int32)
+        added = _check_integers(prompt.int32)
         if prompt.base is UNSET and prompt.shared is UNSET:
             return added
         if prompt.base is UNSET or prompt.shared is UNSET or prompt.base not in self._known:
@@ -332,8 +336,7 @@ class _DocumentTokens:
             self._known[number] = fields
 
 
-def _read_integers(text: str) -> bytes:
-    data = a2b_base64(text, strict_mode=True)
+def _check_integers(data: bytes) -> bytes:
     if len(data) % TOKEN_BYTES or not data[TOKEN_BYTES - 1 :: TOKEN_BYTES].isascii():  # the sign is the top bit of the last byte
         raise _NotPlain
     return data
@@ -352,20 +355,20 @@ def _read_call(call: _Call, sample_id: str, overlay: _OverlayTexts, tokens: _Doc
     texts = [alike.head]
     if call.request_digest is not None:
         fields["request_digest"] = call.request_digest
-        texts.append(b'"request_digest":' + canonical_text(call.request_digest))
+        texts.append(f'"request_digest":{_escape(call.request_digest)}')
     if name is not None:
         fields["sample_id"] = name
-        texts.append(b'"sample_id":' + canonical_text(name))
+        texts.append(f'"sample_id":{_escape(name)}')
     texts.append(alike.body)
     if tools := bytes(call.tools):
         fields["tools"], text = (overlay.overlay.tools, overlay.tools) if tools == b"true" else _read_tools(tools)
         texts.append(text)
     if call.usage is not None:
         usage = fields["usage"] = freeze_object(call.usage, "usage")
-        texts.append(b'"usage":' + canonical(usage))
+        texts.append(f'"usage":{canonical_json(usage)}')
     parts = _read_prompt(call, fields, tokens) + _read_completion(call, fields)
     tokens.note(number, fields)
-    return CallRecord.of_checked(fields, call_digest(parts, b"{%b}" % b",".join(filter(None, texts))))
+    return CallRecord.of_checked(fields, call_digest(parts, f"{{{','.join(filter(None, texts))}}}".encode("ascii")))
 
 
 def _read_prompt(call: _Call, fields: dict[str, Any], tokens: _DocumentTokens) -> bytes:
@@ -387,7 +390,7 @@ def _read_completion(call: _Call, fields: dict[str, Any]) -> bytes:
         extra = fields["extra"] = freeze_object(call.extra, "extra")
         texts.append(b'"extra":' + canonical(extra))
     if call.logprobs is not UNSET:
-        data = a2b_base64(call.logprobs.float32, strict_mode=True)
+        data = call.logprobs.float32
         logprobs = fields["logprobs"] = array("f", data)
         check_array(logprobs, "logprobs")
         texts.append(b'"logprobs":{"float32":"%b"}' % b2a_base64(data, newline=False))
@@ -395,7 +398,7 @@ def _read_completion(call: _Call, fields: dict[str, Any]) -> bytes:
         fields["raw_text"] = call.raw_text
         texts.append(b'"raw_text":' + canonical_text(call.raw_text))
     if call.token_ids is not UNSET:
-        data = _read_integers(call.token_ids.int32)
+        data = _check_integers(call.token_ids.int32)
         fields["token_ids"] = array("i", data)
         texts.append(b'"token_ids":{"int32":"%b"}' % b2a_base64(data, newline=False))
     return sha256(b"{%b}" % b",".join(texts)).digest()
@@ -405,8 +408,8 @@ class _AlikeFields(NamedTuple):
     """What many calls say alike, and its canonical bytes: the fields before `request_digest`, and those from `sampling` to `tokenizer`."""
 
     fields: Mapping[str, Any]
-    head: bytes
-    body: bytes
+    head: str
+    body: str
 
 
 _ALIKE = (
@@ -423,19 +426,19 @@ def _read_alike(said: tuple[str | bytes | bool | None, ...]) -> _AlikeFields:
     }
     record = CallRecord.from_dict(given)
     fields = {name: value for name in given if (value := getattr(record, name)) is not None}
-    texts = {name: canonical_text(name) + b":" + canonical(value) for name, value in fields.items()}
-    head, body = (b",".join([texts[name] for name in names if name in texts]) for names in (_ALIKE[:6], _ALIKE[6:]))
+    texts = {name: f'"{name}":{canonical_json(value)}' for name, value in fields.items()}
+    head, body = (",".join([texts[name] for name in names if name in texts]) for names in (_ALIKE[:6], _ALIKE[6:]))
     return _AlikeFields(fields, head, body)
 
 
 @lru_cache(MAX_ALIKE)
-def _read_tools(text: bytes) -> tuple[Sequence[Any] | None, bytes]:
+def _read_tools(text: bytes) -> tuple[Sequence[Any] | None, str]:
     tools = CallRecord.from_dict({"tools": _VALUE.decode(text)}).tools
     return tools, _text_of_tools(tools)
 
 
-def _text_of_tools(tools: Sequence[Any] | None) -> bytes:
-    return b'"tools":' + canonical(tools) if tools is not None else b""
+def _text_of_tools(tools: Sequence[Any] | None) -> str:
+    return f'"tools":{canonical_json(tools)}' if tools is not None else ""
 
 
 # Ids -------------------------------------------------------------------------------------------------------------

@@ -155,7 +155,8 @@ class ChatCompletions:
 
     async def _sample(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> list[Answer]:
         if choices == 1:
-            return [await self.gateway.complete(ask, caller, recorder.record)]
+            with recorder.look_ahead():
+                return [await self.gateway.complete(ask, caller, recorder.record, recorder.place)]
         async with recorder.open_chat():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -177,9 +178,10 @@ class ChatCompletions:
 
     async def _stream(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> AsyncGenerator[ChoicePiece]:
         if choices == 1:
-            async with aclosing(self.gateway.stream(ask, caller, recorder.record)) as pieces:
-                async for piece in pieces:
-                    yield ChoicePiece(0, piece)
+            with recorder.look_ahead():
+                async with aclosing(self.gateway.stream(ask, caller, recorder.record, recorder.place)) as pieces:
+                    async for piece in pieces:
+                        yield ChoicePiece(0, piece)
             return
         async with recorder.open_chat():
             streams = [self.gateway.stream(ask, caller, recorder.record) for _ in range(choices)]

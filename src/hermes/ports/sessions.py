@@ -264,6 +264,25 @@ class ChatMatch:
     """Whether the client also sent the reasoning of that list. Means nothing if the list has none."""
     hides_reasoning: bool = False
     """Whether the list has reasoning, and the client sent none of it."""
+    seed: bytes = b""
+    """Of a chat that is only planned: what the store begins it with."""
+
+
+class AnnouncedAnswers(Protocol):
+    """Answers that may leave before they are recorded, shared by all processes."""
+
+    async def announce(self, names: Sequence[bytes]) -> None:
+        """Announce an answer by its names, before it can leave. Raises StoreUnavailable."""
+        ...
+
+    def withdraw(self, names: Sequence[bytes]) -> None:
+        """Say that it is recorded now, or that it never will be. Never raises."""
+        ...
+
+    async def wait_for(self, names: Sequence[bytes]) -> None:
+        """Wait until no answer with one of these names is announced; at most about a second, because its process may have been killed.
+        Never raises."""
+        ...
 
 
 class ClientChats(Protocol):
@@ -286,6 +305,27 @@ class ClientChats(Protocol):
         first, then the most spans. A span that responses of several chats have does not count. Takes no lock. Raises UserErased."""
         ...
 
+    async def is_traced(self, user_id: UUID, traces: ChatTraces) -> bool:
+        """Whether `trace` would find a chat. Raises UserErased."""
+        ...
+
+    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> Sequence[bytes]:
+        """Announce an answer to this list (its digest) in this chat, before the answer can leave; return the names to withdraw it by.
+        Raises StoreUnavailable."""
+        ...
+
+    def withdraw(self, names: Sequence[bytes]) -> None:
+        """Say that an announced answer is recorded, or never will be. Never raises."""
+        ...
+
+    async def wait_for_announced(self, user_id: UUID, contexts: Sequence[bytes], session_id: UUID | None = None) -> None:
+        """Wait until no answer to one of these lists, or in this chat, is announced any more by any process. Raises UserErased."""
+        ...
+
+    async def plan(self, user_id: UUID) -> ChatMatch:
+        """Return a chat that `add` begins with its first response; nothing is written before. Raises UserErased."""
+        ...
+
     async def add(
         self,
         user_id: UUID,
@@ -295,11 +335,16 @@ class ClientChats(Protocol):
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
+        is_urgent: bool = True,
     ) -> UUID | None:
         """Append to a chat that `look` found, or begin one, and record the response and its call: all of it, or nothing.
 
         Return the chat; None if it has changed since `look`, and if one was to be begun although a response of the user has one of the
-        traces `unless`."""
+        traces `unless`. What is not urgent waits a moment, and is written together with others."""
+        ...
+
+    def hurry(self) -> None:
+        """Write now what was not urgent."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:

@@ -221,14 +221,19 @@ class ScriptBatch:
         """Run a command and return its reply, as `run` does."""
         return await self._add(command, None)
 
-    async def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> Any:
+    def post(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> None:
+        """Run a script whose reply nobody waits for. Never raises."""
+        reply = self._add(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+
+    def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
         self._waiting.append(ScriptCall(command, script, reply))
         if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._start_trip)  # after the other tasks that are ready now have made their calls
-        return await reply
+        return reply
 
     def _start_trip(self) -> None:
         self._is_due = False

@@ -55,6 +55,7 @@ class House:
         return got.body["choices"][0]["message"]
 
     async def hermes(self, *words: object) -> Ended:
+        await self.service.hermes.gateway.wait_settled()
         return await hermes(self.service, self.folder, *words)
 
     async def export(self, *words: object, out: str = "rows") -> dict[str, Any]:
@@ -66,6 +67,7 @@ class House:
         return summary
 
     async def do(self, query: str, *values: Any) -> list[Any]:
+        await self.service.hermes.gateway.wait_settled()
         async with self.service.database.begin() as tx:
             cursor = await connection_of(tx).execute(query.encode(), values)
             return await cursor.fetchall() if cursor.description else []

@@ -169,7 +169,7 @@ class ChatRecorder:
         message = clean_message(completion.message)
         fingerprint = self._fingerprint(found, message)
         self._is_placed = True
-        self._place = PlannedRecord(found, message, fingerprint, self._stores.unwritten.add(self._user_id, fingerprint))
+        self._place = PlannedRecord(found, message, fingerprint, self._stores.unwritten.add(self._user_id, fingerprint, found.known))
         return found.session_id
 
     @asynccontextmanager

@@ -33,10 +33,13 @@ class UnwrittenAnswers:
     def has_any(self, user_id: UUID) -> bool:
         return user_id in self._records
 
-    def add(self, user_id: UUID, fingerprint: ChatFingerprint | None) -> Callable[[], None]:
-        """Note an answer before its client gets it. The caller calls what is returned when the record is written, or was given up."""
+    def add(self, user_id: UUID, fingerprint: ChatFingerprint | None, before: ChatFingerprint | None = None) -> Callable[[], None]:
+        """Note an answer before its client gets it. The caller calls what is returned when the record is written, or was given up.
+
+        `before` is the fingerprint of the list that grows by the answer: a request that shows that list finds the chat moved on."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._records[user_id][written] = frozenset(answer_digests(fingerprint) if fingerprint is not None else ())
+        digests = answer_digests(fingerprint) if fingerprint is not None else []
+        self._records[user_id][written] = frozenset([*digests, *([before.shown] if before is not None else [])])
         self._count += 1
 
         def end() -> None:

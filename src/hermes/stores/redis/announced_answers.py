@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.stores.redis import REDIS_ERRORS
-from hermes.stores.redis.counters import ScriptBatch
+from hermes.stores.redis.counters import Joined, ScriptBatch
 
 KEPT_S = 900
 """How long the announcement of a process that was killed stays: longer than the longest call."""
@@ -21,10 +21,11 @@ WAIT_S = 1.0
 """How long a request waits for the record of an answer that it shows. Then that process hangs, or was killed."""
 LOOK_S = 0.01
 
-ANNOUNCE = """
+ANNOUNCE = f"""
+local KEPT_S = {KEPT_S}
 for _, key in ipairs(KEYS) do
     redis.call('INCR', key)
-    redis.call('EXPIRE', key, ARGV[1])
+    redis.call('EXPIRE', key, KEPT_S)
 end
 """
 WITHDRAW = """
@@ -46,17 +47,17 @@ class RedisAnnouncedAnswers:
 
     async def announce(self, names: Sequence[bytes]) -> None:
         try:
-            await self._batch.run(self._announce, keys_of(names), [KEPT_S])
+            await self._batch.run(self._announce, keys_of(names), (), joined=Joined.SCRIPT)
         except REDIS_ERRORS as error:
             raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
 
     def withdraw(self, names: Sequence[bytes]) -> None:
-        self._batch.post(self._withdraw, keys_of(names), [])
+        self._batch.post(self._withdraw, keys_of(names), joined=Joined.SCRIPT)
 
     async def wait_for(self, names: Sequence[bytes]) -> None:
         give_up, keys = time.monotonic() + WAIT_S, keys_of(names)
         try:
-            while await self._batch.execute("EXISTS", *keys) and time.monotonic() < give_up:  # noqa: ASYNC110  # it is another process
+            while await self._batch.read("EXISTS", *keys) and time.monotonic() < give_up:  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(LOOK_S)
         except REDIS_ERRORS:
             return  # no answer could be announced either: each is recorded before it leaves

@@ -72,24 +72,6 @@ async def test_without_the_database_every_caller_is_told(database: Database) -> 
     assert {type(one) for one in found} == {StoreUnavailable}
 
 
-async def test_what_is_not_urgent_waits_for_company(database: Database) -> None:
-    batch = StatementBatch(database, add, gather_s=60.0)
-    waiting = [asyncio.create_task(batch.run(number, is_urgent=False)) for number in range(3)]
-    await asyncio.sleep(0.1)
-    assert not any(task.done() for task in waiting)
-    assert await batch.run(3)
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert await counted(database, b"count(distinct transaction)") == 1
-    last = asyncio.create_task(batch.run(4, is_urgent=False))
-    await asyncio.sleep(0)
-    batch.hurry()
-    assert await last
-
-
-async def test_alone_by_itself_what_is_not_urgent_goes_after_its_time(database: Database) -> None:
-    assert await StatementBatch(database, add, gather_s=0.01).run(1, is_urgent=False)
-
-
 async def test_items_with_one_key_are_never_in_one_batch(database: Database) -> None:
     batch = StatementBatch(database, add)
     assert all(await asyncio.gather(*(batch.run(number, key=number % 3) for number in range(9))))

@@ -52,6 +52,7 @@ class House:
         body = {"model": "toy", "messages": messages, "user": name, **more}
         got = await self.service.post("/v1/chat/completions", body, {**key, **(headers or {})})
         assert got.status == 200, got.body
+        await self.service.hermes.gateway.wait_settled()  # for what reads the stores next
         return got.body["choices"][0]["message"]
 
     async def hermes(self, *words: object) -> Ended:

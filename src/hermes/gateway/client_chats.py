@@ -58,10 +58,7 @@ class ChatStores:
     graphs: Graphs
     calls: ModelCalls
     transactions: Transactions
-    unwritten: UnwrittenAnswers = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "unwritten", UnwrittenAnswers(self.chats.hurry))
+    unwritten: UnwrittenAnswers = field(default_factory=UnwrittenAnswers, init=False, repr=False)
 
 
 class ChatRecorder:
@@ -193,7 +190,8 @@ class ChatRecorder:
             session_id = await self.append(call, completion)
         else:
             try:
-                session_id = await self._append(place.chat, place.message, place.fingerprint, call, completion, is_urgent=False)
+                await self._stores.unwritten.gather()
+                session_id = await self._append(place.chat, place.message, place.fingerprint, call, completion)
                 if session_id is None:  # another request of the chat came first
                     self._session_id = place.chat.session_id
                     return await self._lock_and_write(call, completion)
@@ -231,10 +229,9 @@ class ChatRecorder:
         completion: Completion,
         *,
         unless: ChatTraces = NO_TRACES,
-        is_urgent: bool = True,
     ) -> UUID | None:
         entries = self._entries(found, message, call, completion)
-        return await self._stores.chats.add(self._user_id, found, entries, fingerprint, call, unless=unless, is_urgent=is_urgent)
+        return await self._stores.chats.add(self._user_id, found, entries, fingerprint, call, unless=unless)
 
     async def _drop_empty(self, session_id: UUID) -> None:
         # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.

@@ -335,16 +335,11 @@ class ClientChats(Protocol):
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
-        is_urgent: bool = True,
     ) -> UUID | None:
         """Append to a chat that `look` found, or begin one, and record the response and its call: all of it, or nothing.
 
         Return the chat; None if it has changed since `look`, and if one was to be begun although a response of the user has one of the
-        traces `unless`. What is not urgent waits a moment, and is written together with others."""
-        ...
-
-    def hurry(self) -> None:
-        """Write now what was not urgent."""
+        traces `unless`."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:

@@ -36,8 +36,6 @@ FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
 RECORD = CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"]
 """Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls."""
-GATHER_S = 0.02
-"""How long a record that no client waits for is kept back, so that others go with it."""
 DIGEST_BYTES = 16
 MAX_TRACED_CHATS = 4
 
@@ -170,7 +168,7 @@ class PostgresClientChats:
     def __init__(self, database: Database, keyring: Keyring, announced: AnnouncedAnswers | None = None) -> None:
         """`announced` is shared with other processes that write chats; None: there are none."""
         self._database, self._keyring, self._announced = database, keyring, announced
-        self._records = StatementBatch(database, record_answers, gather_s=GATHER_S)
+        self._records = StatementBatch(database, record_answers)
         self._traces = StatementBatch(database, find_traced)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
@@ -222,7 +220,6 @@ class PostgresClientChats:
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
-        is_urgent: bool = True,
     ) -> UUID | None:
         keys = await self._keys(user_id)
         place = await self.plan(user_id) if found is None else found
@@ -233,13 +230,10 @@ class PostgresClientChats:
         recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
         if place.seed and unless is not NO_TRACES:
             recorded.traces += [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
-        is_written = await self._records.run(recorded, key=place.session_id, is_urgent=is_urgent)
+        is_written = await self._records.run(recorded, key=place.session_id)
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
-
-    def hurry(self) -> None:
-        self._records.hurry()
 
     async def _keys(self, user_id: UUID) -> DataKeys:
         keys = self._keyring.known(user_id)

@@ -1,8 +1,8 @@
 """Work of many callers that goes to PostgreSQL together: one connection, one statement, one commit for all that were waiting.
 
-While one batch is under way, the next one gathers. An urgent item waits for no other; what is not urgent waits `gather_s` for company, or
-until an urgent item comes. Items that must not be in one batch, such as two changes of one row, have the same key. A batch that fails is
-done again item by item, so each caller gets its own result or its own error, as if it had been alone."""
+While one batch is under way, the next one gathers. A caller that is alone waits for no other. Items that must not be in one batch, such as
+two changes of one row, have the same key. A batch that fails is done again item by item, so each caller gets its own result or its own
+error, as if it had been alone."""
 
 from __future__ import annotations
 
@@ -33,47 +33,27 @@ class WaitingItem(NamedTuple, Generic[Item, Result]):
 class StatementBatch(Generic[Item, Result]):
     """Runs items in batches. Each is a transaction of its own, or part of one with others: it must not matter to its caller."""
 
-    def __init__(
-        self,
-        database: Database,
-        run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]],
-        *,
-        gather_s: float = 0.0,
-    ) -> None:
+    def __init__(self, database: Database, run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]]) -> None:
         """`run` does all items in one statement, and returns the result of each."""
-        self._database, self._do, self._gather_s = database, run, gather_s
+        self._database, self._do = database, run
         self._waiting: list[WaitingItem[Item, Result]] = []
         self._under_way: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
 
-    async def run(self, item: Item, *, key: Hashable = None, is_urgent: bool = True) -> Result:
+    async def run(self, item: Item, *, key: Hashable = None) -> Result:
         """Do an item with others, and return its result. Raises as a transaction of its own would."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Result] = loop.create_future()
         self._waiting.append(WaitingItem(item, key, result))
-        if is_urgent or len(self._waiting) >= MAX_ITEMS:
-            self.hurry()
-        elif self._timer is None:
-            self._timer = loop.call_later(self._gather_s, self.hurry)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._start)  # after the other tasks that are ready now have come
         return await result
 
-    def hurry(self) -> None:
-        """Let what waits go now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiting and not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._start)  # after the other tasks that are ready now have come
-
     def _start(self) -> None:
-        while self._is_due and len(self._under_way) < MAX_BATCHES:
-            taken = self._take()
-            self._is_due = bool(self._waiting)
-            if not taken:
-                return
-            batch = asyncio.create_task(self._run(taken))
+        self._is_due = False
+        while self._waiting and len(self._under_way) < MAX_BATCHES:
+            batch = asyncio.create_task(self._run(self._take()))
             self._under_way.add(batch)
             batch.add_done_callback(self._end)
 

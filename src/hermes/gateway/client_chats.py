@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -116,13 +117,16 @@ class ChatRecorder:
             found = await chats.look(self._user_id, fingerprints)
             if found is None or not self._can_append(found):
                 return None
+        elif self._hint:
+            return None
         else:
-            traces = self._traces()
-            if self._hint or ((traces.contexts or traces.spans) and await chats.is_traced(self._user_id, traces)):
-                return None
             found = await chats.plan(self._user_id)
         # Before the answer can leave, so that no process takes the next request of the chat for one of a new chat.
-        self._announced = await chats.announce(self._user_id, self._fingerprinter.shown, found.session_id)
+        self._announced, sent = await chats.announce(self._user_id, self._fingerprinter.shown, found.session_id)
+        traces = self._traces()
+        if found.is_new and (traces.contexts or traces.spans) and await chats.is_traced(self._user_id, traces):
+            return None
+        await sent
         return found
 
     async def _wait_for_answers(self) -> None:
@@ -157,7 +161,8 @@ class ChatRecorder:
         recorded first. Never raises."""
         if self._looking is None or self._stores.unwritten.is_full:
             return None
-        await asyncio.wait([self._looking])
+        if not self._looking.done():
+            await asyncio.wait([self._looking])
         if self._looking.cancelled() or self._looking.exception() is not None:
             return None  # the client has left; or the record meets the same error, and reports it
         found = self._looking.result()
@@ -272,7 +277,7 @@ class ChatRecorder:
     def _hint(self) -> bytes:
         """The client's own name of the chat, with the system prompt, because its subagents may use the same name; empty without one."""
         key = self._request.cache_key
-        return f"{key}/".encode() + system_digest(self._request.messages) if key else b""
+        return f"{key}/".encode() + self._fingerprinter.system if key else b""
 
     async def _find_hinted(self, tx: Transaction) -> ChatMatch | None:
         if not self._hint:
@@ -286,7 +291,7 @@ class ChatRecorder:
         """What the request may show of a chat that it rewrites or summarises. Without a message of ours and a long text it has no trace."""
         if self._request_traces is None:
             shown, messages = self._fingerprinter, self._request.messages
-            self._request_traces = request_traces([mark.context for mark in shown.fingerprints], system_digest(messages), messages)
+            self._request_traces = request_traces([mark.context for mark in shown.fingerprints], shown.system, messages)
         return self._request_traces
 
     async def _trace(self) -> Sequence[UUID]:
@@ -496,6 +501,11 @@ class ChatFingerprinter:
         for message in messages:
             self._add(message)
 
+    @cached_property
+    def system(self) -> bytes:
+        """The digest of the system prompt."""
+        return system_digest(self._messages)
+
     @property
     def shown(self) -> bytes:
         """The digest of the list, without its reasoning: the context of its next answer."""
@@ -510,7 +520,7 @@ class ChatFingerprinter:
         longer._before = self._before
         longer._add(message)
         [fingerprint] = longer.fingerprints
-        return replace(fingerprint, traces=answer_traces(fingerprint.context, system_digest(self._messages), self._quotable(message)))
+        return replace(fingerprint, traces=answer_traces(fingerprint.context, self.system, self._quotable(message)))
 
     def _quotable(self, message: ChatMessage) -> list[ChatMessage]:
         """The answers that a summary may quote from here on: none of a chat's only answer, because there is nothing to sum up yet; with

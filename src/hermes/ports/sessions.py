@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -271,8 +271,8 @@ class ChatMatch:
 class AnnouncedAnswers(Protocol):
     """Answers that may leave before they are recorded, shared by all processes."""
 
-    async def announce(self, names: Sequence[bytes]) -> None:
-        """Announce an answer by its names, before it can leave. Raises StoreUnavailable."""
+    def announce(self, names: Sequence[bytes]) -> Awaitable[None]:
+        """Announce an answer by its names. The answer may leave when what is returned is done; that raises if the store is away."""
         ...
 
     def withdraw(self, names: Sequence[bytes]) -> None:
@@ -309,9 +309,9 @@ class ClientChats(Protocol):
         """Whether `trace` would find a chat. Raises UserErased."""
         ...
 
-    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> Sequence[bytes]:
-        """Announce an answer to this list (its digest) in this chat, before the answer can leave; return the names to withdraw it by.
-        Raises StoreUnavailable."""
+    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> tuple[Sequence[bytes], Awaitable[None]]:
+        """Announce an answer to this list (its digest) in this chat. Return the names to withdraw it by, and what to wait for before the
+        answer can leave."""
         ...
 
     def withdraw(self, names: Sequence[bytes]) -> None:

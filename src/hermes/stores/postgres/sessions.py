@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -190,12 +191,11 @@ class PostgresClientChats:
         quotes = [*quote_numbers(traces.contexts, digester), *quote_numbers(traces.spans, digester)]
         return bool(quotes) and await self._traces.run((user_id, quotes))
 
-    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> Sequence[bytes]:
+    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> tuple[Sequence[bytes], Awaitable[None]]:
         if self._announced is None:
-            return ()
+            return (), asyncio.sleep(0)
         names = (make_digester(await self._keys(user_id))(context), session_id.bytes)
-        await self._announced.announce(names)
-        return names
+        return names, self._announced.announce(names)
 
     def withdraw(self, names: Sequence[bytes]) -> None:
         if self._announced is not None and names:
@@ -471,7 +471,8 @@ def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Co
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
     """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
-    return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
+    digest_all = keys.digester("door")
+    return lambda digest: digest_all(digest)[:DIGEST_BYTES]
 
 
 def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:

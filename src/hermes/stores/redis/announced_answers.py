@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from redis.asyncio import Redis
 
-from hermes.ports.errors import StoreUnavailable
 from hermes.stores.redis import REDIS_ERRORS
 from hermes.stores.redis.counters import Joined, ScriptBatch
 
@@ -45,11 +44,8 @@ class RedisAnnouncedAnswers:
         self._batch = batch or ScriptBatch(redis)
         self._announce, self._withdraw = redis.register_script(ANNOUNCE), redis.register_script(WITHDRAW)
 
-    async def announce(self, names: Sequence[bytes]) -> None:
-        try:
-            await self._batch.run(self._announce, keys_of(names), (), joined=Joined.SCRIPT)
-        except REDIS_ERRORS as error:
-            raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
+    def announce(self, names: Sequence[bytes]) -> Awaitable[None]:
+        return self._batch.post(self._announce, keys_of(names), joined=Joined.SCRIPT)
 
     def withdraw(self, names: Sequence[bytes]) -> None:
         self._batch.post(self._withdraw, keys_of(names), joined=Joined.SCRIPT)

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, auto
-from functools import partial
+from functools import lru_cache, partial
 from importlib import resources
 from typing import Any
 from uuid import UUID, uuid4
@@ -46,6 +46,8 @@ KEEP_DAYS = 3
 RECENT_S = 300.0
 """During a rebuild, the cost of calls that are younger than this may not have reached the counter yet."""
 REBUILD_LOCK_MS = 5_000
+MAX_NAMES = 10_000
+"""How many names of counters are kept, so that they are not written anew for each call."""
 MAX_SCRIPTS = 128
 """Scripts in one trip: more would block the server for its other clients."""
 
@@ -123,25 +125,29 @@ def split_scripts(text: str) -> dict[str, str]:
 SCRIPTS = split_scripts((resources.files(__package__) / "budgets.lua").read_text(encoding="utf-8"))
 
 
-def user_keys(user_id: UUID, day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def user_keys(user_id: UUID, day: date) -> tuple[str, ...]:
     month = f"hermes:budgets:{user_id}:{day:%Y-%m}"
-    return [GENERATION_KEY, month, f"{month}:leases"]
+    return GENERATION_KEY, month, f"{month}:leases"
 
 
+@lru_cache(MAX_NAMES)
 def settled_key(user_id: UUID, day: date) -> str:
     return f"hermes:budgets:{user_id}:{day.isoformat()}:settled"
 
 
-def key_keys(key_id: UUID, day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def key_keys(key_id: UUID, day: date) -> tuple[str, ...]:
     """The counters of an API key, without the generation: month, leases, calls, settled, minute."""
     key = f"hermes:budgets:keys:{key_id}"
     month = f"{key}:{day:%Y-%m}"
-    return [month, f"{month}:leases", f"{key}:calls", f"{key}:settled", f"{key}:minute"]
+    return month, f"{month}:leases", f"{key}:calls", f"{key}:settled", f"{key}:minute"
 
 
-def global_keys(day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def global_keys(day: date) -> tuple[str, ...]:
     state = f"hermes:budgets:global:{day.isoformat()}"
-    return [GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
+    return GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"
 
 
 def agent_keys(day: date) -> list[str]:
@@ -245,9 +251,11 @@ class ScriptBatch:
         """Run a command that only reads, and return its reply, as `run` does."""
         return await self._add(None, (), command, Joined.ALL)
 
-    def post(self, script: AsyncScript, keys: Sequence[str], *, joined: Joined | None = None) -> None:
-        """Run a script for whose reply no caller waits. Never raises."""
-        self._add(script, keys, (), joined).add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+    def post(self, script: AsyncScript, keys: Sequence[str], *, joined: Joined | None = None) -> asyncio.Future[Any]:
+        """Have a script run; a caller may wait for its reply, and need not."""
+        reply = self._add(script, keys, (), joined)
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+        return reply
 
     def _add(self, script: AsyncScript | None, keys: Sequence[str], args: Sequence[Any], joined: Joined | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hermes.ports.models import ModelCall
 
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
-FROM_PLACED = b"from (select call as written from placed) as each, jsonb_to_record(written)"
+FROM_PLACED = b"from (select call as written from placed order by place) as each, jsonb_to_record(written)"
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
 RECORD = CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"]

@@ -88,11 +88,12 @@ with given as (
             lateral (select user_id from door_samples where quotes @> array[trace.quote] offset 0) as near
         where near.user_id = given.user_id
     )
+    order by place
     returning id, channel_id
 ), begun as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
     select session_id, account_id, conversation.id, user_id, seed, new_head, count, mark, clock_timestamp(), clock_timestamp()
-    from conversation join given on given.channel_id = conversation.channel_id
+    from conversation join given on given.channel_id = conversation.channel_id order by place
     returning id, live, 0 as before
 ), moved as (
     update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()

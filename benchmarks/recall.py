@@ -153,7 +153,7 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
             async with database.begin() as tx:
                 await memories.change(tx, user.id, [FactChange(fact=fact) for fact in facts], now=NOW)
         questions = [question for question in asked if terms(question)]
-        await time_recall(database, keyring, embeddings, users, questions, count=count)
+        await time_recall(database, keyring, embeddings, users, questions)
 
 
 async def time_recall(

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from hermes.ports.events import EventCursor, EventPage
 from hermes.ports.operators import EntryKind, Role
+from hermes.ports.runtime import Transaction
 from hermes.ports.timeline import PLOT
 from hermes.ports.users import UserState
+from hermes.stores.postgres.events import PostgresOperationsEvents
 from hermes.time_ids import shorten_id
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.browser.browser import Page, installed
@@ -145,17 +148,36 @@ async def appears(page: Page, condition: str, limit_s: float) -> float:
     return took_s
 
 
+NO_POLL = "window.setInterval = () => 0"
+"""From now on the page reads itself again only if its stream says that something changed."""
+HAS_READ = "performance.getEntriesByType('resource').some((one) => one.name.includes('part='))"
+"""The page has read itself a moment after its stream was opened, as it always does."""
+
+
+class NothingStored(PostgresOperationsEvents):
+    """A store whose stream shows nothing new: what appears then has come over Redis."""
+
+    async def read(self, tx: Transaction, after: EventCursor, *, limit: int) -> EventPage:  # the port's
+        return EventPage([], after, is_last=True)
+
+
 @pytest.mark.parametrize(("redis", "limit_s"), [("", 1.0), (NO_REDIS, 3.0)], ids=["with Redis", "without Redis"])
 async def test_a_turn_on_one_process_appears_on_another(
     devtools: int, database_url: str, redis_url: str, redis: str, limit_s: float
 ) -> None:
-    """Check 21: the worker and a web here, the operator at another web."""
+    """Check 21: the worker and a web here, the operator at another web, which hears of the turn from Redis alone, or from the store."""
     address = redis or redis_url
-    async with running(database_url, address) as answering, running(database_url, address, has_worker=False) as watched:
+    adapters = {} if redis else {"stream_events": NothingStored()}
+    async with (
+        running(database_url, address) as answering,
+        running(database_url, address, has_worker=False, adapters=adapters) as watched,
+    ):
         await say(answering, "before")
         async with console_tab(devtools, watched) as page:
+            no_poll = await page.do("Page.addScriptToEvaluateOnNewDocument", source=NO_POLL)
             await page.go(f"{watched.url}/console/turns")
             await page.until("document.querySelector('.live-state.on')")
+            await page.until(HAS_READ)
             if not redis:
                 await wait_until_watched(answering)
             turn_id = await say(answering, "after")
@@ -164,7 +186,8 @@ async def test_a_turn_on_one_process_appears_on_another(
             assert turn_id not in await page.see(ROW_IDS)
             await page.click("#show-new")
             assert (await page.see(ROW_IDS))[0] == turn_id
-            # What is under way appears too, and leaves again.
+            # What is under way appears too, and leaves again. The Live page also looks by itself: not every step of a turn is news.
+            await page.do("Page.removeScriptToEvaluateOnNewDocument", **no_poll)
             await page.go(f"{watched.url}/console")
             answering.thinker.may_answer.clear()
             asked = asyncio.create_task(say(answering, "slowly"))

@@ -226,7 +226,7 @@ async def test_dead_letters_are_requeued_and_dropped_by_those_who_may(devtools: 
     assert (await service.post("/v1/ops/queues/dead/requeue", {"ids": ["x"]}, await token_headers(service))).status == 422
 
 
-async def test_a_dead_process_is_named_and_its_turns_are_given_away(devtools: int, service: Service, sick: Sick) -> None:
+async def test_a_stalled_process_is_named_and_its_turns_are_given_away(devtools: int, service: Service, sick: Sick) -> None:
     """A worker was killed over a turn: the page shows it. With the button another worker takes the turn at once; it is answered once."""
     sick.is_well = True
     turn_id, gone = await say(service, "hello"), uuid4()
@@ -238,8 +238,8 @@ async def test_a_dead_process_is_named_and_its_turns_are_given_away(devtools: in
         await connection.execute("update runs set worker = %s where turn_id = %s", [gone, turn_id])
     async with console_tab(devtools, service, Role.OPERATOR) as page:
         await page.go(f"{service.url}/console/workers")
-        dead = str(await page.see(f"document.getElementById('{gone}').innerText"))
-        assert ("dead" in dead, "no beat" in dead, "bali-7" in dead, str(turn_id)[:8] in dead) == (True, True, True, True)
+        stalled = str(await page.see(f"document.getElementById('{gone}').innerText"))
+        assert ("stalled" in stalled, "no beat" in stalled, "bali-7" in stalled, str(turn_id)[:8] in stalled) == (True, True, True, True)
         assert "No process leads" in await texts(page)
         sick.may_answer.set()
         await page.click(f"[id='{gone}'] button")

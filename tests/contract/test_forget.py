@@ -51,6 +51,7 @@ STAYS: Mapping[str, str] = {
     "erasures": "that the user was erased, so that a restored backup erases them again: ids and times",
     "inbox": "its content is deleted; the turn's number keeps the ledger and the journal whole",
     "interactions": "numbers without text",
+    "memory_versions": "a random number, by which other processes notice that the facts are gone",
     "outbox": "its content and its address are deleted",
     "runs": "numbers without text",
     "sessions": "a frame without a graph: a tombstone",
@@ -330,5 +331,11 @@ async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_tha
         assert await (await connection_of(tx).execute("select count(*) from dreams where user_id = %s", [alice])).fetchone() == (0,)
     after = {table: count for table, count in (await rows_of(database, alice)).items() if count}
     noted = before["erasures"] + 2  # each time that they leave
-    assert after == {**{table: before[table] for table in LEFT}, "erasures": noted, "user_channels": 1, "user_memory": 2}
+    assert after == {
+        **{table: before[table] for table in LEFT},
+        "erasures": noted,
+        "user_channels": 1,
+        "user_memory": 2,
+        "memory_versions": 1,
+    }
     assert await rows_of(database, ben) == bens

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from typing import Any
 from uuid import uuid4
@@ -22,6 +24,7 @@ from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
 from hermes.ports.sessions import GraphEntry
 from hermes.ports.users import User
+from hermes.stores.postgres import graphs
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -622,3 +625,16 @@ async def test_a_conversation_of_ten_thousand_messages_is_loaded_in_150_ms_and_a
     assert (len(graph), graph.head, graph.verify().status) == (10_000, shelf.head, "ok")
     assert min(loading_s) < 0.150
     assert median(appending_s[-500:]) < 2 * median(appending_s[:500])
+
+
+async def test_one_function_drops_the_rows_of_every_table_that_goes_with_a_session(database: Database) -> None:
+    async with database.once() as tx:
+        connection = connection_of(tx)
+        query = "select conrelid::regclass::text from pg_constraint where confrelid = 'sessions'::regclass and confdeltype = 'c'"
+        tables = {name for [name] in await (await connection.execute(query)).fetchall()}
+        query = "select pg_get_functiondef('drop_graphs'::regproc) || pg_get_functiondef('drop_graph_rows'::regproc)"
+        [functions] = await (await connection.execute(query)).fetchone() or [""]
+    assert tables == {*(f"graph_{table}" for table in TABLES), "door_samples"}
+    assert set(re.findall(r"delete from (\w+)", functions)) == tables
+    files = (Path(graphs.__file__).parent / "sql").glob("*.sql")
+    assert [file.name for file in files if "delete from graph_versions" in file.read_text(encoding="utf-8")] == []

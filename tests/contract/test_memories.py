@@ -7,11 +7,14 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import numpy as np
 import pytest
+from psycopg import Rollback
 from psycopg.errors import UniqueViolation
 
 from hermes.ports.errors import DataDamaged, UserErased
@@ -41,12 +44,15 @@ from hermes.soul.statements.language_book import BOOKS
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.terms import MAX_COMPARED_FACTS, terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
+from hermes.stores.postgres import memory_index
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.postgres.vectors import Vectors, open_vectors
+from hermes.stores.seal import DataKeys, MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -411,6 +417,101 @@ async def test_the_best_of_the_facts_near_a_question_are_the_best_of_all(mind: M
                 assert len(near.rows) < 80 < len(every.rows), "what shares no word and lies far away is not read"
 
 
+async def vectors_read(mind: Mind, memories: PostgresMemories, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+    """Recall once; return the texts that were found, the best first, and how many vectors were opened for it."""
+    opened: list[int] = []
+
+    def counting(keys: DataKeys, user_id: UUID, rows: Sequence[tuple[UUID, bytes]]) -> Vectors:
+        opened.append(len(rows))
+        return open_vectors(keys, user_id, rows)
+
+    monkeypatch.setattr(memory_index, "open_vectors", counting)
+    async with mind.database.once() as tx:
+        found = await memories.near(tx, mind.user.id, Embedding("m", (1.0, 0.0)), ["one"], now=NOW, limit=2)
+        facts = await memories.read(tx, mind.user.id, [row.id for row in found.rows])
+    return [fact.text for fact in facts], sum(opened)
+
+
+async def test_vectors_are_opened_once_and_again_after_every_change_of_any_process(
+    mind: Mind, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, other = PostgresMemories(keyring), mind
+    await other.add(free("one", embedding=Embedding("m", (1.0, 0.0))), free("two", embedding=Embedding("m", (0.8, 0.6))))
+    assert await vectors_read(mind, held, monkeypatch) == (["one", "two"], 2)
+    assert await vectors_read(mind, held, monkeypatch) == (["one", "two"], 0)
+    await other.add(free("three", embedding=Embedding("m", (0.9, math.sqrt(0.19)))))
+    assert await vectors_read(mind, held, monkeypatch) == (["one", "three"], 3)
+    [one] = [fact for fact in await mind.live() if fact.text == "one"]
+    async with mind.database.begin() as tx:
+        await other.memories.embed(tx, mind.user.id, one.id, Embedding("m", (0.0, 1.0)))
+    assert await vectors_read(mind, held, monkeypatch) == (["three", "two", "one"], 3), "found by its words, and no longer near"
+    async with mind.database.begin() as tx:
+        await other.memories.delete(tx, mind.user.id, one.id)
+    assert await vectors_read(mind, held, monkeypatch) == (["three", "two"], 2)
+    async with mind.database.begin() as tx:
+        await other.memories.erase(tx, mind.user.id)
+        assert (await held.near(tx, mind.user.id, Embedding("m", (1.0, 0.0)), (), now=NOW, limit=2)).rows == []
+        raise Rollback
+    assert await vectors_read(mind, held, monkeypatch) == (["three", "two"], 2), "what was rolled back is not held"
+
+
+async def test_another_process_finds_nothing_of_an_erased_user_whose_vectors_it_holds(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masters = MasterKeys.parse([new_master_key()])
+    keyring, other = Keyring(masters), Keyring(masters, keep_s=3_600)
+    mind, held = Mind(database, keyring, await somebody(database, keyring, "43")), PostgresMemories(other)
+    await mind.add(free("one", embedding=Embedding("m", (1.0, 0.0))))
+    assert await vectors_read(mind, held, monkeypatch) == (["one"], 1)
+    async with database.begin() as tx:
+        await PostgresUsers(keyring).forget(tx, mind.user.id)
+    assert other.known(mind.user.id) is not None, "the other process still has the keys"
+    async with database.once() as tx:
+        found = await held.near(tx, mind.user.id, Embedding("m", (1.0, 0.0)), ["one"], now=NOW, limit=2)
+    assert found.rows == []
+
+
+async def test_a_fact_that_expires_is_found_no_more_though_its_vector_is_held(mind: Mind) -> None:
+    await mind.add(
+        replace(free("one", embedding=Embedding("m", (1.0, 0.0))), expires_at=NOW + DAY), free("two", embedding=Embedding("m", (0.8, 0.6)))
+    )
+    for now, count in ((NOW, 2), (NOW + DAY, 1)):
+        async with mind.database.once() as tx:
+            found = await mind.memories.near(tx, mind.user.id, Embedding("m", (1.0, 0.0)), ["one"], now=now, limit=10)
+        assert (len(found.rows), found.known and found.known.facts) == (count, count)
+
+
+async def test_plain_vectors_of_any_length_are_compared_by_their_cosine(mind: Mind, keyring: Keyring) -> None:
+    mind.memories = PostgresMemories(keyring, seals_vectors=False)
+    await mind.add(free("far", embedding=Embedding("m", (0.0, 3.0))), free("near", embedding=Embedding("m", (4.0, 3.0))))
+    async with mind.database.once() as tx:
+        found = await mind.memories.near(tx, mind.user.id, Embedding("m", (1.0, 0.0)), (), now=NOW, limit=10)
+    assert [row.cosine for row in found.rows] == [pytest.approx(0.8), pytest.approx(0.0)]
+
+
+async def test_held_vectors_are_bounded_in_memory_and_dropped_when_nobody_asks() -> None:
+    def index(count: int) -> memory_index.MemoryIndex:
+        none = np.empty(0)
+        vectors = np.zeros((count, 100), np.float32)
+        return memory_index.MemoryIndex(uuid4(), "m", [], none, none.astype(np.intp), vectors, none.astype(np.int64), none.astype(np.intp))
+
+    held, users = memory_index.HeldIndexes(max_bytes=1_000, held_s=0.05), [uuid4() for _ in range(4)]
+    for user_id in users[:2]:
+        held.keep(user_id, index(1))
+    held.keep(users[0], index(1))
+    held.keep(users[2], index(1))
+    held.keep(users[3], index(3))
+    assert [held.get(user_id, "m") is not None for user_id in users] == [True, False, True, False], (
+        "the one used last stays, a large one never"
+    )
+    assert held.get(users[0], "another model") is None
+    assert held.get(users[0], None) is not None
+    held.drop(users[0])
+    assert held.get(users[0], "m") is None
+    await asyncio.sleep(0.3)
+    assert held.get(users[2], "m") is None
+
+
 WORDS = ["dog", "cat", "sister", "lisbon", "rome", "surf", "ramen", "tea", "nurse", "blue", "vespa", "japan", "piano", "garden", "chess"]
 
 
@@ -603,6 +704,35 @@ async def test_a_model_dreams_too_and_what_it_makes_up_is_rejected_and_kept(mind
         ("They own a bakery.", DreamReview.REJECTED),
     ]
     assert len(newest) - 1 == len(after) == 3
+
+
+async def test_a_deep_dream_reads_what_the_light_ones_of_the_week_concluded(mind: Mind) -> None:
+    for text in KNOWN:
+        await mind.told(text, now=NOW - 10 * DAY)
+    surf, again, dog, _ = await mind.live()
+
+    def line(text: str, *evidence: Fact, review: DreamReview = DreamReview.ACCEPTED) -> Dream:
+        return Dream(kind=DreamKind.INSIGHT, text=text, evidence=tuple(fact.id for fact in evidence), review=review, depth=DreamDepth.LIGHT)
+
+    nights = {
+        NOW - 14 * DAY: [line("They are new to surfing.", surf, again)],
+        NOW - 3 * DAY: [line("They surf all weekend.", surf, again), line("They hate dogs.", again, dog, review=DreamReview.REJECTED)],
+        NOW - 2 * DAY: [line("Their dog surfs.", surf, dog)],
+    }
+    async with mind.database.begin() as tx:
+        for at, lines in nights.items():
+            assert await mind.dreams.add(tx, mind.user.id, DreamDepth.LIGHT, at.date(), lines, now=at)
+        assert await mind.memories.delete(tx, mind.user.id, dog.id)
+    await mind.told("My board is blue", now=NOW - DAY)
+    mind.asked.clear()
+    answer = json.dumps({"insights": [{"text": "Every weekend they surf on a blue board.", "evidence": [1, 2, 4]}]})
+    for depth in (DreamDepth.LIGHT, DreamDepth.DEEP):
+        await mind.dreamer(answer).dream(mind.user.id, depth, now=NOW)
+    [[_, asked]] = mind.asked  # one new fact is too few for a light dream
+    assert [each for each in asked["content"].splitlines() if "Concluded" in each] == ["Concluded from 1, 2: They surf all weekend."]
+    async with mind.database.begin() as tx:
+        newest = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
+    assert newest[0].text == "Every weekend they surf on a blue board."
 
 
 async def dream_for_due(mind: Mind, depth: DreamDepth, *, now: datetime, limit: int = 100) -> int:

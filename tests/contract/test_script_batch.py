@@ -120,6 +120,21 @@ async def test_a_trip_that_was_given_up_gives_nobody_the_answer_of_another(redis
         assert await batch.run(add, ["k"], [7]) == 7, "and not one of the late ones"
 
 
+async def test_a_batch_that_closes_ends_its_trip_also_when_its_caller_is_gone(redis_url: str) -> None:
+    async with Redis.from_url(redis_url) as operator, Redis.from_url(redis_url) as redis:
+        add, batch = redis.register_script(ADD), ScriptBatch(redis)
+        await operator.client_pause(500)
+        gone = asyncio.create_task(batch.run(add, ["n"], [1]))
+        await asyncio.sleep(0.1)
+        waits = asyncio.create_task(batch.run(add, ["n"], [1]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await batch.aclose()
+        ends = await asyncio.gather(gone, waits, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError, ConnectionError]
+        assert [task.get_name() for task in asyncio.all_tasks() if "_run_trip" in str(task.get_coro())] == []
+
+
 async def test_other_commands_take_the_same_trip(house: House) -> None:
     await house.redis.set("b", "x")
     before = house.trips

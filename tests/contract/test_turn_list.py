@@ -182,6 +182,43 @@ async def test_a_filter_without_an_index_looks_at_so_many_and_says_so(listed: Li
     assert (page.next, page.looked_through) == (None, None)
 
 
+MATCHING: dict[TurnStatus, dict[str, Any]] = {
+    TurnStatus.FAILED: {"outcome": "retry_later"},
+    TurnStatus.UNANSWERED: {"outcome": "upgrade"},
+    TurnStatus.FELL_OVER: {},
+    TurnStatus.RETRIED: {"attempt": 2},
+    TurnStatus.TOOL_ERROR: {"tools": [{"name": "find_venues", "is_error": True, "ms": 3}]},
+    TurnStatus.UNDELIVERED: {"delivery": "dead"},
+    TurnStatus.SLOW: {"took_s": 11.0},
+}
+
+
+@pytest.mark.parametrize("status", MATCHING)
+async def test_the_pages_of_a_filter_hold_every_turn_that_matches_however_many_they_are(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, status: TurnStatus
+) -> None:
+    monkeypatch.setattr(turn_list, "MAX_SCANNED", 3)
+    monkeypatch.setattr(turn_list, "MAX_SCANNED_SLOWLY", 3)
+    matching = []
+    for minutes in range(9):
+        await listed.turn(minutes + 0.5)
+        turn_id = await listed.turn(minutes + 0.2, **MATCHING[status])
+        if status is TurnStatus.FELL_OVER:
+            await listed.call(minutes + 0.3, turn_id, tries=2)
+            await listed.call(minutes + 0.1, turn_id, tries=3, purpose="remember")
+        matching.append(turn_id)
+    seen, before, pages = list[UUID](), None, 0
+    while True:
+        page = await listed.page(status=status, before=before, limit=2)
+        seen, pages = seen + [row.id for row in page.rows], pages + 1
+        assert pages < 40
+        if page.next is None:
+            break
+        assert before is None or page.next < before
+        before = page.next
+    assert seen == matching
+
+
 async def test_open_turns_say_where_they_are(listed: Listed) -> None:
     waiting = await new_turn(listed.database, listed.keyring, channel="w")
     running = await new_turn(listed.database, listed.keyring, channel="r")

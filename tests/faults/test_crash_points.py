@@ -29,7 +29,7 @@ class Point:
     @property
     def is_paid_again(self) -> bool:
         """Between the call of the model and its entry in the journal nobody can know the answer, so the model is asked again."""
-        return self.place == "answer" or (self.place, self.is_after) == ("journal.finish", False)
+        return self.place == "answer" or (self.place, self.is_after) in {("journal.finish", False), ("turn_ends.end_call", False)}
 
     @property
     def is_sent_again(self) -> bool:
@@ -52,7 +52,7 @@ CLAIM = ["inbox.claim", "people.get", "credits.reserve"]
 PREPARE = ["souls.load", "sessions.find_current", "histories.read", "images.look"]
 ASK = ["journal.begin", "answer", "journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
-AT_ONCE = ["turn_ends.end"]
+AT_ONCE = ["turn_ends.end_call", "turn_ends.end"]
 TELL = ["histories.append", "replies.announce"]
 SEND = ["outbox.take", "commit:outbox.take", "send", "outbox.settle_sent", "outbox.settle", "commit:outbox.settle"]
 

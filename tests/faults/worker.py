@@ -34,15 +34,15 @@ from hermes.cli.runtime import new_event_loop, run_until_signal
 from hermes.config import load
 from hermes.ops import logs
 from hermes.ports.backends import ModelRequest
-from hermes.ports.inbox import Claim
-from hermes.ports.models import Answer, Caller
+from hermes.ports.inbox import Claim, UnreadableMessage
+from hermes.ports.models import Answer, AnswerKeeper, Caller, CallOutcome, ModelCall
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.processes import ProcessRole
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import Effect
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.job_queue import WorkerOptions
+from hermes.stores.postgres.job_queue import TurnClaims, WorkerOptions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.seal import MasterKeys
@@ -59,6 +59,7 @@ CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
 STEP_BY_STEP = frozenset(
     {
         *("people.get", "credits.reserve", "sessions.find_current"),
+        "journal.finish",
         *("inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"),
     }
 )
@@ -166,17 +167,21 @@ async def work(orders: Orders) -> None:
     settings = load(orders.environ)
     snare = Snare(orders.trap, Path(orders.sprung))
     keyring = Keyring(MasterKeys.parse([key.reveal() for key in settings.master_keys]))
+    inboxes: list[PostgresInbox] = []  # by which turns are claimed with the fetch of their jobs
+    places = {orders.trap.place} if orders.trap is not None else set()
 
     def adjust(parts: Adapters) -> Adapters:
         adjusted = replace(
             parts,
-            models=Model(orders, snare),
+            models=(Model if places & STEP_BY_STEP else KeepingModel)(orders, snare),
             embeddings=HashedEmbeddings(),  # quick to load: there are many workers
             journal=SignedJournal(parts.journal),
             outbox=PostgresOutbox(keyring, cut_off_s=orders.cut_off_s),
         )
-        if orders.trap is not None and orders.trap.place in STEP_BY_STEP:
+        if places & STEP_BY_STEP:
             adjusted = replace(adjusted, inbox=PostgresInbox(keyring), turn_ends=None)
+        elif isinstance(parts.inbox, PostgresInbox) and "inbox.claim" not in places:
+            inboxes.append(parts.inbox)
         names = (
             *("people", "inbox", "sessions", "graphs", "histories", "credits", "journal"),
             *("outbox", "interactions", "outcomes", "replies", *(("turn_ends",) if adjusted.turn_ends is not None else ())),
@@ -196,7 +201,9 @@ async def work(orders: Orders) -> None:
         hands = SnaredHands(hermes, snare, postman)
         log.info("worker_at_work")
         async with hermes.process.beating(ProcessRole.WORKER):
-            await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
+            services = hermes.turns.services
+            claims = [TurnClaims(inbox, services.process_id, services.per_minute, hands.turn) for inbox in inboxes]
+            await hermes.work.run(hands, pace, Housekeeping(hermes).sweep, claims=claims[0] if claims else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +294,11 @@ class SnaredHands:
         self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, deliver=self._courier.deliver, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
-    async def turn(self, turn_id: UUID) -> bool:
+    async def turn(self, turn_id: UUID, claim: Claim | UnreadableMessage | None = None) -> bool:
         TURN.set(next(self._numbers))
         self._snare.reached("turn", is_after=False)
         try:
-            has_ended_job = await self._turns.run(turn_id)
+            has_ended_job = await self._turns.run(turn_id, claim)
         except Exception as error:
             log.info("turn_failed", error=type(error).__name__)
             raise
@@ -354,6 +361,28 @@ class Model:
         note(self._diary, call=name, ended=time.monotonic(), answer=answer)
         self._snare.reached("answer", is_after=True)
         return said(answer, "diary", [REMIND] if wants_tool else ())
+
+
+class KeepingModel(Model):
+    """A model whose answer goes into the journal together with the row of its call, as the gateway has it."""
+
+    async def complete_and_keep(self, ask: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
+        answer = await self.complete(ask, caller)
+        call = ModelCall(
+            id=answer.call_id,
+            day=datetime.now(UTC).date(),
+            account_id=caller.account,
+            source=caller.source,
+            tier=caller.tier,
+            model=answer.model,
+            outcome=CallOutcome.ANSWERED,
+            latency_ms=answer.latency_ms,
+            user_id=caller.user_id,
+            turn_id=caller.turn_id,
+        )
+        # To the end, as the gateway does it.
+        await asyncio.shield(asyncio.ensure_future(keep(call, answer)))
+        return answer
 
 
 def opened(file: str) -> int:

@@ -92,10 +92,11 @@ async def running(
     models: Models | None = None,
     open_tracer: OpenTracer = open_no_tracer,
     more: Mapping[str, Any] | None = None,
+    adapters: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Service]:
-    """Run everything as long as the block lasts; `settings` are the web's, `more` are others. The thinker may answer from the start;
-    without echoes it is the models of the settings that answer; `models` answers in place of both."""
+    """Run everything as long as the block lasts; `settings` are the web's, `more` are others, and `adapters` stand in for ours. The thinker
+    may answer from the start; without echoes it is the models of the settings that answer; `models` answers in place of both."""
     thinker = Thinker()
     thinker.may_answer.set()
     async with AsyncExitStack() as stack:
@@ -117,7 +118,7 @@ async def running(
         hermes = await stack.enter_async_context(
             open_hermes(
                 chosen,
-                adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)),
+                adjust=lambda parts: replace(parts, **{"models": models or (Echo(thinker.think) if echoes else None), **(adapters or {})}),
                 open_tracer=open_tracer,
             )
         )

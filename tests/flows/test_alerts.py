@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,6 +46,7 @@ from hermes.stores.seal import new_master_key
 from hermes.testing.memory import MemoryAlertRecords, MemoryAlerts, MemoryTransactions
 from hermes.web.server import state_of, web_services_from
 from tests.fakes.alert_receivers import CHAT, DISCORD_PATH, SECRET, SECRETS, SLACK_PATH, TOKEN, AlertReceivers, open_receivers
+from tests.flows.service import running
 
 
 @pytest.fixture
@@ -391,6 +393,40 @@ async def test_the_kill_switch_of_a_whole_hermes_arrives_and_is_ended(
             "Hermes: warning: kill_switch_released",
             "Hermes: ended: kill_switch_engaged",
         }
+
+
+async def test_three_whole_workers_make_one_row_and_one_message_of_what_each_of_them_reports(
+    database_url: str, redis_url: str, receivers: AlertReceivers, database: Database
+) -> None:
+    """Check 22 of the console: each worker reports the same open breaker, and each has its own sender."""
+    more = {"alerts": destinations_at(receivers.url), "watch": WatchSettings(window_s=600)}
+    async with AsyncExitStack() as stack:
+        workers = []
+        for _ in range(3):
+            hermes = (await stack.enter_async_context(running(database_url, redis_url, more=more))).hermes
+            await stack.enter_async_context(watch_over(hermes))  # as `hermes worker` does
+            workers.append(hermes.adapters)
+        for worker in workers:
+            worker.alerts.alert("breaker_opened", platform="telegram", account="bali")
+        await receivers.wait_for("slack", 1)
+        async with asyncio.timeout(20):
+            while await rows(database, "select sum(times) from alerts") != [(3,)]:  # noqa: ASYNC110  # rows ring no bell
+                await asyncio.sleep(0.05)
+        for _ in range(3):
+            for worker in workers:
+                worker.alerting.sender.wake()
+            await asyncio.sleep(0.2)
+        assert await rows(database, "select event, subject, times from alerts") == [("breaker_opened", "telegram bali", 3)]
+        assert [len(messages) for messages in receivers.arrived.values()] == [1, 1, 1, 1]
+        # Any of them sends: with the others asleep, the one that is left sends the next.
+        for number, worker in enumerate(workers):
+            worker.alerts.alert("breaker_opened", platform="telegram", account=f"shop {number}")
+            assert len(await receivers.wait_for("slack", 2 + number)) == 2 + number
+
+
+async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    async with database.once() as tx:
+        return await (await connection_of(tx).execute(query.encode())).fetchall()
 
 
 async def test_a_command_that_ends_at_once_still_writes_its_alert(

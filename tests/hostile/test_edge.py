@@ -119,13 +119,21 @@ async def test_guesses_of_a_verify_token_are_slowed_down(database_url: str, redi
         assert await ask("summer") == 429, "the right guess is not told either"
 
 
-async def test_the_streams_of_one_key_are_capped_and_the_service_stays_ready(database_url: str, redis_url: str) -> None:
+STREAMS = {
+    "message": ("/v1/messages", {"text": "hi"}),
+    "run": ("/v1/runs", {"input": "hi"}),
+}
+
+
+@pytest.mark.parametrize("what", STREAMS)
+async def test_the_streams_of_one_key_are_capped_and_the_service_stays_ready(database_url: str, redis_url: str, what: str) -> None:
+    path, body = STREAMS[what]
     more = {"api": ApiSettings(max_streams=40)}
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(running(database_url, redis_url, has_worker=False, answer_timeout_s=20.0, more=more))
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         key, other = await service.key(), await service.key("other")
-        sent = await service.post("/v1/messages", {"text": "hi"}, {**key, "Prefer": "respond-async"})
+        sent = await service.post(path, body, {**key, "Prefer": "respond-async"})
         url = f"{service.url}{sent.headers['Location']}/events"
         answers = await asyncio.gather(*(stack.enter_async_context(client.get(url, headers=key)) for _ in range(200)))
         assert sorted(answer.status for answer in answers) == [200] * 40 + [429] * 160
@@ -136,7 +144,7 @@ async def test_the_streams_of_one_key_are_capped_and_the_service_stays_ready(dat
         assert time.monotonic() - began < 1.0
         waited = await service.post("/v1/messages", {"text": "hi"}, key)
         assert waited.status == 202, "it is accepted, and does not wait"
-        theirs = await service.post("/v1/messages", {"text": "hi", "stream": False}, {**other, "Prefer": "respond-async"})
+        theirs = await service.post(path, body, {**other, "Prefer": "respond-async"})
         async with client.get(f"{service.url}{theirs.headers['Location']}/events", headers=other) as stream:
             assert stream.status == 200, "another key has its own"
 

@@ -27,6 +27,12 @@ def test_the_readers_use_what_is_locked_so_that_they_say_what_users_will_see(pat
     assert disagreements(asked, pins()) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "readers").glob("requirements*.txt")), ids=lambda path: path.stem)
+def test_a_readers_list_names_all_that_an_export_needs_so_that_no_other_library_has_to_bring_it(path: object) -> None:
+    named = {canonicalize_name(requirement.name) for requirement in listed(path)}  # type: ignore[arg-type]
+    assert {canonicalize_name(requirement.name) for requirement in required("export")} - named == set()
+
+
 def test_finds_a_pin_that_an_extra_does_not_allow() -> None:
     locked = {"pyarrow": [Version("25.0.1"), Version("26.0.1")], "tqdm": [Version("4.70")]}
     asked = [Requirement("PyArrow>=16,<26"), Requirement("tqdm"), Requirement("daft[ray]>=0.7")]

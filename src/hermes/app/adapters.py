@@ -134,7 +134,8 @@ async def open_adapters(
     graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
     history, delivery = settings.history, settings.delivery
     alerting = alerting_from(settings, database, metrics, http)
-    replies, alerts, batch = RedisAnswerSignals(client), alerting.alerts, ScriptBatch(client)
+    alerts, batch = alerting.alerts, ScriptBatch(client)
+    replies = RedisAnswerSignals(client, batch=batch)
     key_use = KeyCounters(client, database, calls, clock=SystemClock(), batch=batch)
     budgets = RedisBudgets(client, database, calls, alerts=alerts, clock=SystemClock(), batch=batch, keys=key_use)
     web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
@@ -144,7 +145,9 @@ async def open_adapters(
         inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting, idle_s=history.idle_s),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
-        histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
+        histories=RedisHistories(
+            client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages, batch=batch
+        ),
         journal=PostgresJournal(keyring),
         turn_ends=PostgresTurnEnds(keyring),
         outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.max_queued, keep_dead_s=delivery.dead_letter_ttl_s),
@@ -171,7 +174,7 @@ async def open_adapters(
         memories=PostgresMemories(keyring, seals_vectors=settings.memory.vectors is VectorStorage.SEALED),
         dreams=PostgresDreams(keyring),
         past_messages=PostgresPastMessages(keyring, idle_s=history.idle_s),
-        bases=RedisSoulCache(client, database, keyring),
+        bases=RedisSoulCache(client, database, keyring, batch=batch),
         embeddings=embeddings_from(settings, http),
         rota=PostgresChores(),
         months=PostgresMonths(),
@@ -187,7 +190,7 @@ async def open_adapters(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(alerting.open())
-        for part in (replies, budgets, web):
+        for part in (batch, replies, budgets, web):
             stack.push_async_callback(part.aclose)
         yield adapters
 

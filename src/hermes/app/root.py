@@ -62,6 +62,7 @@ from hermes.ops.store_gauges import StoreGauges
 from hermes.ops.work_activity import WorkActivity
 from hermes.ports.channels import PlatformClient
 from hermes.ports.credits import GlobalSpend
+from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.processes import ProcessRole
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.router.chores import ChoreScheduler
@@ -70,7 +71,8 @@ from hermes.router.intake import InboundRouter, Intake, JoinWindow
 from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.my_data import ConversationEraser, MyDataStores
 from hermes.stores.postgres.database import Database
-from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.job_queue import PostgresJobQueue, TurnClaims, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.operators import PostgresAuditLog
 from hermes.tasks import end_tasks, stop_if_cancelled
@@ -174,10 +176,17 @@ class Hermes:
         async with open_platform_client(connections_per_host=0) as post:
             polling = asyncio.create_task(TelegramPollers(self.account_channels, post, self.inbound).run(), name="polling")
             try:
-                await self.work.run(self, options, Housekeeping(self, scheduler).sweep)
+                await self.work.run(self, options, Housekeeping(self, scheduler).sweep, claims=self._turn_claims())
             finally:
                 await end_tasks(polling)
                 await scheduler.aclose()
+
+    def _turn_claims(self) -> TurnClaims | None:
+        inbox = self.adapters.inbox
+        if not isinstance(inbox, PostgresInbox) or not inbox.starts_turns:
+            return None
+        services = self.turns.services
+        return TurnClaims(inbox, services.process_id, services.per_minute, self.turn)
 
     def chore_scheduler(self) -> ChoreScheduler:
         """Return what does the chores in this process."""
@@ -189,10 +198,10 @@ class Hermes:
             await self.packs.load_samples()
         await preload(self.adapters)
 
-    async def turn(self, turn_id: UUID) -> bool:
-        """Answer the message of a turn. Returns whether its job has ended with it."""
+    async def turn(self, turn_id: UUID, claim: Claim | UnreadableMessage | None = None) -> bool:
+        """Answer the message of a turn, which is claimed already or now. Returns whether its job has ended with it."""
         with self.activity.turn(), self.adapters.turn_news.telling(turn_id):
-            return await self.turns.run(turn_id)
+            return await self.turns.run(turn_id, claim)
 
     async def delivery(self, conversation_id: UUID) -> None:
         """Send the outbox messages of a conversation that are due."""

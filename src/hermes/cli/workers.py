@@ -30,16 +30,16 @@ def workers(
     *,
     give_away: Annotated[
         str | None,
-        typer.Option("--give-away", metavar="PROCESS", help="Give the turns of this dead or silent process to other workers, at once."),
+        typer.Option("--give-away", metavar="PROCESS", help="Give the turns of this stalled or silent process to other workers, at once."),
     ] = None,
     is_all: Annotated[bool, typer.Option("--all", help="Also processes that stopped within the last day.")] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show the processes of Hermes, how each is, and the turns that it drives; give the turns of a dead one away.
+    """Show the processes of Hermes, how each is, and the turns that it drives; give the turns of a stalled one away.
 
     Two states need a look: stalled (no beat: dead, frozen or cut off) and silent (it beats, but no turn ends while turns wait). Turns of a
-    dead process go to other workers by themselves after a while; those of a silent one do not: hermes workers --give-away PROCESS."""
+    stalled process go to other workers by themselves after a while; those of a silent one do not: hermes workers --give-away PROCESS."""
     if give_away is not None:
         process_id = parse_process(give_away)
         given = run(

@@ -292,9 +292,9 @@ class MemorySettings:
     which know the common facts in the main languages and cost nothing."""
 
     vectors: VectorStorage = VectorStorage.SEALED
-    """How the vectors of facts are stored. `sealed`: with the user's key, and Hermes compares them. `plain`: readable in the database, for
-    pgvector to compare; faster for users with thousands of facts. From a plain vector much of its text can be guessed, and after an erasure
-    it stays in old bytes of the database, which no key seals. A change converts the stored vectors within an hour."""
+    """How the vectors of facts are stored. `sealed`: with the user's key. `plain`: readable in the database; reading a user's facts for the
+    first time takes less. From a plain vector much of its text can be guessed, and after an erasure it stays in old bytes of the database,
+    which no key seals. A change converts the stored vectors within an hour."""
 
     embeddings_url: Address | None = None
     """The address of an embeddings API, such as `https://api.openai.com/v1`. Left out: the small model of Hermes on this machine."""

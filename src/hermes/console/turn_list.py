@@ -140,7 +140,7 @@ class TurnLists:
 
 def rows_looked_through(wanted: TurnFilter) -> int:
     """How many turns a page looks through at most."""
-    is_slow = wanted.status is TurnStatus.SLOW or any(getattr(wanted, name) for name in SLOW_FIELDS)
+    is_slow = wanted.status in {TurnStatus.SLOW, TurnStatus.FELL_OVER} or any(getattr(wanted, name) for name in SLOW_FIELDS)
     return MAX_SCANNED_SLOWLY if is_slow else MAX_SCANNED
 
 

@@ -1,4 +1,4 @@
-"""The processes of Hermes as an operator sees them: which live, which are dead or silent, what each does, and who does the chores.
+"""The processes of Hermes as an operator sees them: which live, which are stalled or silent, what each does, and who does the chores.
 
 No process leads the others: each chore has a holder of its own, with a lease and an epoch."""
 
@@ -125,7 +125,7 @@ class WorkerBoard:
     async def give_away(self, actor: Actor, process_id: UUID) -> int:
         """Give the turns of a process that does not do them to other workers, at once; return how many.
 
-        A sweep does the same for a dead process after a while; not for a silent one, whose beats go on. Raises NotFound for an unknown
+        A sweep does the same for a stalled process after a while; not for a silent one, whose beats go on. Raises NotFound for an unknown
         process, ActRefused for one that lives and works, and AccessRefused."""
         async with self.transactions.once() as tx:
             record = next((each for each in await self.processes.all(tx) if each.id == process_id), None)

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -48,6 +49,7 @@ from hermes.ports.key_use import KeyForbids, KeyQuotaSpent, KeyRateReached
 from hermes.ports.models import (
     Answer,
     AnswerCache,
+    AnswerKeeper,
     AnswerStarted,
     Caller,
     CallMeter,
@@ -68,7 +70,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-CallRecorder = Callable[[ModelCall, Completion], Awaitable[UUID]]
+CallRecorder = Callable[[ModelCall, Completion], Awaitable[UUID | None]]
 """Writes a call's row and its answer together, and returns the answer's session. A caller passes one to get answers into a message graph.
 
 It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
@@ -134,6 +136,21 @@ class Gateway:
 
         Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
         then nothing was spent, or what was spent is counted."""
+        return await self._answer(ask, caller, recorder, place)
+
+    async def complete_and_keep(self, ask: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
+        """As `complete`; what `keep` writes is one with the row of the call. A copy from the cache is not kept: it cost nothing."""
+        return await self._answer(ask, caller, keep=keep)
+
+    async def _answer(
+        self,
+        ask: ModelRequest,
+        caller: Caller,
+        recorder: CallRecorder | None = None,
+        place: RecordPlace | None = None,
+        *,
+        keep: AnswerKeeper | None = None,
+    ) -> Answer:
         admitted = await self._admit(ask, caller)
         ask = admitted.ask
         may_use_cache = caller.may_use_cache and may_cache(ask)
@@ -149,7 +166,7 @@ class Gateway:
         if copied is not None:
             return await self._record_copy(admitted, *copied)
         assert answered is not None  # noqa: S101  # there is a copy, or a model was asked
-        answer = await self._record_answer(admitted, answered, recorder, place)
+        answer = await self._record_answer(admitted, answered, recorder, place, keep=keep)
         if shared is not None:
             await shared.keep(answered, answer.call_id)
         return answer
@@ -349,7 +366,13 @@ class Gateway:
     # --- after the call
 
     async def _record_answer(
-        self, admitted: AdmittedCall, answered: ChainAnswer, recorder: CallRecorder | None, place: RecordPlace | None = None
+        self,
+        admitted: AdmittedCall,
+        answered: ChainAnswer,
+        recorder: CallRecorder | None,
+        place: RecordPlace | None = None,
+        *,
+        keep: AnswerKeeper | None = None,
     ) -> Answer:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.address, admitted.hold.day, completion.usage.tokens_in)
@@ -367,14 +390,7 @@ class Gateway:
             rate=rate.to_dict(),
             first_token_ms=answered.first_delta_ms,
         )
-        if place is None:
-            session_id = await self._record(admitted.hold, call, completion, recorder)
-        else:
-            told: asyncio.Future[UUID | None] = asyncio.get_running_loop().create_future()
-            recording = self._write_and_count(admitted.hold, call, completion, recorder)
-            self._start(self._place_and_record(place, completion, recording, told))
-            session_id = await told
-        return Answer(
+        answer = Answer(
             call.id,
             completion,
             link.backend.name,
@@ -383,9 +399,23 @@ class Gateway:
             call.rate,
             answered.attempts,
             answered.ms,
-            session_id=session_id,
+            session_id=call.session_id,
             without_tools=admitted.run.leaves_out_tools(link),
         )
+        if keep is not None:
+            recorder = partial(self._keep_or_write, keep, answer)
+        if place is None:
+            return replace(answer, session_id=await self._record(admitted.hold, call, completion, recorder))
+        told: asyncio.Future[UUID | None] = asyncio.get_running_loop().create_future()
+        recording = self._write_and_count(admitted.hold, call, completion, recorder)
+        self._start(self._place_and_record(place, completion, recording, told))
+        return replace(answer, session_id=await told)
+
+    async def _keep_or_write(self, keep: AnswerKeeper, answer: Answer, call: ModelCall, _: Completion) -> UUID | None:
+        if not await keep(call, answer):
+            async with self.transactions.once() as tx:
+                await self.calls.add(tx, call)
+        return call.session_id
 
     async def _record_copy(self, admitted: AdmittedCall, completion: Completion, sampled_by: UUID) -> Answer:
         """Record an answer from the cache: it took no slot and costs nothing."""

@@ -92,7 +92,7 @@ class CallRecord:
         if "prompt" in gone and self.prompt_token_ids is None:
             prompt = bytes.fromhex(gone["prompt"])
         answer = bytes.fromhex(gone["completion"]) if "completion" in gone and completion == b"{}" else digest(completion)
-        return digest(b"hermes.call\0" + prompt + answer + self._canonical(_NAMES))
+        return call_digest(prompt + answer, self._canonical(_NAMES))
 
     def part_digest(self, part: str) -> str:
         """Return the digest of one part; it is all that stays of an erased part."""
@@ -152,6 +152,15 @@ class CallRecord:
         held["_digest"] = []
         return record
 
+    @classmethod
+    def of_checked(cls, fields: Mapping[str, Any], digest: bytes) -> CallRecord:
+        """Return the record with these fields, which `from_dict` would give it, and with its digest: for readers that checked both."""
+        record = object.__new__(cls)
+        held = record.__dict__
+        held.update(fields)
+        held["_digest"] = [digest]
+        return record
+
     def erase(self, part: str) -> CallRecord:
         """Return this record without the text and tokens of its `prompt` or its `completion`; the digest stays."""
         if part in (self.redacted or {}):
@@ -169,6 +178,11 @@ class CallRecord:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CallRecord.from_dict, (thaw(FrozenDict(self.to_dict())),)
+
+
+def call_digest(parts: bytes, rest: bytes) -> bytes:
+    """Return the digest of a record from the digests of its prompt and its completion, and the canonical bytes of its other fields."""
+    return digest(b"hermes.call\0" + parts + rest)
 
 
 _FIELDS = tuple(sorted(f.name for f in fields(CallRecord) if f.init))

@@ -246,15 +246,13 @@ class _GraphReader:
         if not entries:
             return
         nodes_after = list(history.nodes)  # newest first: each version is a delta on the one after it
+        deltas: list[Delta] = []
         for path, value in reversed(entries):
             delta = self.delta(_object(value, path), path, nodes, len(nodes_after))
-            history.deltas.append(delta)
+            deltas.append(delta)
             delta.undo(nodes_after)
-        history.deltas.reverse()
-        history.kept = list(range(len(entries)))
-        history.places = {place: place for place in history.kept}
-        history.live = history.numbers = len(entries)
-        history.compare_heads()
+        deltas.reverse()
+        history.load_versions(deltas, [])
 
     def delta(self, value: Mapping[str, Any], path: str, nodes: list[Node], length: int) -> Delta:
         _only(value, {"tail", "end", "hunks"}, path)

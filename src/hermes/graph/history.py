@@ -264,6 +264,14 @@ class GraphHistory:
         self.nodes, self._ids = nodes, ids
         self.load_samples(samples)
 
+    def load_versions(self, deltas: list[Delta], edges: list[tuple[int, int, str]]) -> None:
+        """Take over all kept versions, oldest first, of a history whose current list was loaded; `edges` join places."""
+        self.deltas, self.edges = deltas, edges
+        self.kept = list(range(len(deltas)))
+        self.places = {place: place for place in self.kept}
+        self.live = self.numbers = len(deltas)
+        self.compare_heads()
+
     def slots(self) -> dict[int, list[Sample]]:
         """Return the sampled slots of the current list by index: where a model sampled this message in exactly this prefix."""
         with self.lock:

@@ -216,8 +216,13 @@ _encode_sorted = json_encoder(sort_keys=True)
 _encode_ordered = json_encoder(sort_keys=False)
 
 
+def canonical_json(value: Any) -> str:
+    """Return the canonical form of a frozen JSON value; the order of its keys does not matter."""
+    return _encode_sorted(value)
+
+
 def canonical(value: Any) -> bytes:
-    """Return the canonical bytes of a frozen JSON value; the order of its keys does not matter."""
+    """Return the canonical bytes of a frozen JSON value."""
     return _encode_sorted(value).encode("ascii")
 
 

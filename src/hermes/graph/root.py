@@ -15,13 +15,15 @@ same. A response's id follows from context, overlay, message, sample id and call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from hermes.graph.call import CallRecord
 from hermes.graph.delta import Delta
 from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
-from hermes.graph.message import METADATA, canonical, canonical_text, digest
+from hermes.graph.message import METADATA, canonical, digest
 from hermes.graph.node import Node, attached_chats
 from hermes.graph.token_arrays import PromptDigests
 
@@ -62,19 +64,33 @@ def _root(history: GraphHistory, roots: ChatRoots) -> str:
 
 def root_of_list(seed: str, nodes: Sequence[Node], samples: Sequence[Sample]) -> str:
     """Return the root of a graph that is nothing but one list of messages without metadata and samples without overlays, all of whose
-    digests are computed: the same bytes as in `_root`, without the encoder of objects, which would take most of the time."""
+    digests are computed."""
     responses = []
     for sample in samples:
-        call = b"null" if sample.call is None else b'"%b"' % sample.call.digest.hex().encode("ascii")
-        responses.append(b"[0,%d,%b,null,%b,null]" % (sample.index, canonical_text(sample.sample_id), call))
-    messages = digest(b"".join([node.digest for node in nodes])).hex().encode("ascii")
-    return digest(_LIST % (len(nodes), messages, b",".join(responses), canonical_text(seed))).hex()
+        call = "null" if sample.call is None else f'"{sample.call.digest.hex()}"'
+        responses.append(f"[0,{sample.index},{encode_basestring_ascii(sample.sample_id)},null,{call},null]")
+    return root_of_parts(seed, len(nodes), [node.digest for node in nodes], responses)
 
 
-_LIST = (
-    b'hermes.graph\0{"annotations":{},"edges":[],"erased":[],"length":%d,"messages":"%b","metadata":{},"redacted":{},'
-    b'"responses":[%b],"seed":%b,"versions":[]}'
-)
+def root_of_parts(
+    seed: str,
+    length: int,
+    messages: Iterable[bytes],
+    responses: Iterable[str],
+    *,
+    annotations: str = "{}",
+    edges: str = "[]",
+    metadata: str = "{}",
+    versions: str = "[]",
+) -> str:
+    """Return the root of a graph of which nothing was erased, from the digests of its messages and the canonical form of its other parts:
+    the same as `root_of`, without the encoder of objects, which would take most of the time."""
+    text = (
+        f'hermes.graph\0{{"annotations":{annotations},"edges":{edges},"erased":[],"length":{length},'
+        f'"messages":"{sha256(b"".join(messages)).hexdigest()}","metadata":{metadata},"redacted":{{}},'
+        f'"responses":[{",".join(responses)}],"seed":{encode_basestring_ascii(seed)},"versions":{versions}}}'
+    )
+    return sha256(text.encode("ascii")).hexdigest()
 
 
 def versions_as_json(history: GraphHistory, refs: Mapping[int, int]) -> Iterator[dict[str, Any]]:

@@ -59,6 +59,11 @@ def history_of(graph: MessageGraph) -> GraphHistory:
     return graph._history
 
 
+def open_graph(history: GraphHistory) -> MessageGraph:
+    """Return the graph with this state."""
+    return MessageGraph._open(history)
+
+
 def continue_graph(head: str, live: int) -> MessageGraph:
     """Return an empty graph whose ids continue from the context id `head` of a stored list; `live` is that list's number.
 

@@ -128,7 +128,10 @@ class PromptDigests:
         """Return the digest of this prompt as it is now."""
         if prompt is None:
             return _NO_PROMPT
-        data = _little_endian(as_array(prompt)).tobytes()
+        return self.digest_bytes(_little_endian(as_array(prompt)).tobytes())
+
+    def digest_bytes(self, data: bytes) -> bytes:
+        """Return the digest of the prompt with these little-endian values."""
         if not self._hashed or not data.startswith(self._hashed):
             self._hashed, self._hash = b"", sha256(_PROMPT_START)
         start, whole = len(self._hashed), len(data) - len(data) % 12

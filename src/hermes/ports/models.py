@@ -9,11 +9,11 @@ A call can also raise BudgetSpent and CallsPaused (`ports.credits`), CutShort (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
@@ -403,6 +403,19 @@ class AgentTotals:
 
     micro_usd: Mapping[str, int]
     ids: Sequence[UUID]
+
+
+AnswerKeeper = Callable[[ModelCall, Answer], Awaitable[bool]]
+"""Writes the row of a call together with what its caller keeps of the answer. False: nothing was written, and the row is written alone."""
+
+
+@runtime_checkable
+class KeepingModels(Models, Protocol):
+    """Models whose caller may write the row of a call."""
+
+    async def complete_and_keep(self, request: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
+        """As `complete`; a model's answer is first given to `keep`, to the end, although the caller is cancelled meanwhile."""
+        ...
 
 
 class ModelCalls(Protocol):

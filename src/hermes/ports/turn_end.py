@@ -1,4 +1,4 @@
-"""The end of an ordinary turn: everything that an answered, charged turn leaves, to be written at once."""
+"""The end of an ordinary turn and of its model calls: everything that they leave, to be written at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from hermes.ports.inbox import Claim
+from hermes.ports.models import ModelCall
 from hermes.ports.outbox import MessageBody, OutboxState
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry, JournalNote
@@ -33,6 +34,18 @@ class TurnEnd:
     """Whether a job of its own learns from the message."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """What a model call of a turn leaves."""
+
+    step: str
+    index: int
+    """Its place among the effects of the step."""
+    result: bytes
+    facts: Mapping[str, Any]
+    call: ModelCall
+
+
 def appended_meta(appended: AppendResult | None) -> dict[str, Any]:
     """What `interactions.meta` has of an append to the graph."""
     if appended is None:
@@ -41,7 +54,7 @@ def appended_meta(appended: AppendResult | None) -> dict[str, Any]:
 
 
 class TurnEnds(Protocol):
-    """Ends ordinary turns."""
+    """Ends ordinary turns, and their model calls."""
 
     async def end(self, tx: Transaction, claim: Claim, end: TurnEnd) -> AppendResult | None:
         """Write all of it in one statement, and end the turn's job with it; return what was appended.
@@ -49,4 +62,10 @@ class TurnEnds(Protocol):
         It writes what the single ports write: Inbox.hold, Graphs.append, Credits.post, Interactions.add, Outbox.put, Inbox.finish,
         JobQueue.defer_memory and Journal.note. None, and nothing is written, if it cannot: the list has another head by now, a sample is
         known, a chat is attached, a key is gone, or no reserve is open. Raises ClaimLost."""
+        ...
+
+    async def end_call(self, tx: Transaction, claim: Claim, end: CallEnd) -> bytes:
+        """Write the row of a model call and its result in the journal in one statement: what was paid and what it brought are one commit.
+
+        It does what ModelCalls.add and Journal.finish do, and returns the result that stands."""
         ...

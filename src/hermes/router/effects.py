@@ -14,8 +14,9 @@ from hermes.graph.call import LogprobMode
 from hermes.ports.backends import ModelRequest, RecordedTokens
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
-from hermes.ports.models import Answer, Caller, CallPurpose, CallSource, NoAnswer
+from hermes.ports.models import Answer, Caller, CallPurpose, CallSource, KeepingModels, ModelCall, NoAnswer
 from hermes.ports.tools import ToolCall
+from hermes.ports.turn_end import CallEnd
 from hermes.router.services import Services
 from hermes.router.step_log import now_us
 from hermes.router.steps.resolve_user import ResolvedUser
@@ -33,9 +34,52 @@ class EffectResult:
     facts: Mapping[str, Any]
 
 
-async def run_once(
-    claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, services: Services
-) -> tuple[bytes, bytes]:
+@dataclass(slots=True)
+class OpenEffect:
+    """An effect that has begun and has no result yet."""
+
+    claim: Claim
+    step: str
+    index: int
+    services: Services
+    began_us: int = field(default_factory=now_us)
+    standing: bytes | None = None
+    """The result that stands, once one is written."""
+
+    async def finish(self, done: EffectResult) -> bytes:
+        """Write the result, unless `end_call` has; return the one that stands."""
+        if self.standing is None:
+            async with self.services.transactions.once() as tx:
+                self.standing = await self.services.journal.finish(
+                    tx, self.claim, self.step, self.index, done.result, facts=self._facts(done)
+                )
+        return self.standing
+
+    async def end_call(self, call: ModelCall, answer: JournaledAnswer) -> bool:
+        """Write a model's answer as the result, and the call's row, in one statement. False, and nothing is written, if these stores
+        write one after the other."""
+        if self.services.turn_ends is None:
+            return False
+        done = EffectResult(answer.to_bytes(), answer.facts)
+        end = CallEnd(self.step, self.index, done.result, self._facts(done), call)
+        async with self.services.transactions.once() as tx:
+            self.standing = await self.services.turn_ends.end_call(tx, self.claim, end)
+        return True
+
+    def _facts(self, done: EffectResult) -> Mapping[str, Any]:
+        return {**done.facts, "us": now_us() - self.began_us}
+
+
+RunEffect = Callable[[bytes], Awaitable[EffectResult]]
+RunCall = Callable[[bytes, OpenEffect], Awaitable[EffectResult]]
+
+
+async def run_once(claim: Claim, step: str, index: int, request: bytes, run: RunEffect, *, services: Services) -> tuple[bytes, bytes]:
+    """Run an effect that is no model call, as `call_once` does."""
+    return await call_once(claim, step, index, request, lambda body, _: run(body), services=services)
+
+
+async def call_once(claim: Claim, step: str, index: int, request: bytes, run: RunCall, *, services: Services) -> tuple[bytes, bytes]:
     """Run an effect, unless the journal has its result; return the request of the first attempt, and the result that stands.
 
     `request` is what this attempt prepared; `run` gets what the first attempt prepared. If an attempt was cut off, the effect runs again:
@@ -45,11 +89,8 @@ async def run_once(
         effect = await services.journal.begin(tx, claim, step, index, request)
     if effect.result is not None:
         return effect.request, effect.result
-    began_us = now_us()
-    done = await run(effect.request)
-    facts = {**done.facts, "us": now_us() - began_us}
-    async with services.transactions.once() as tx:
-        return effect.request, await services.journal.finish(tx, claim, step, index, done.result, facts=facts)
+    running = OpenEffect(claim, step, index, services)
+    return effect.request, await running.finish(await run(effect.request, running))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +216,7 @@ class EmptyAnswer(NoAnswer):
 
 
 async def ask_model(
-    services: Services,
+    effect: OpenEffect,
     messages: Sequence[Mapping[str, Any]],
     caller: Caller,
     *,
@@ -184,7 +225,10 @@ async def ask_model(
     max_tokens: int | None = None,
     may_leave_out_tools: bool = False,
 ) -> EffectResult:
-    """Call the model once through the gateway. Raises NoAnswer, BudgetSpent and CallsPaused."""
+    """Call the model once through the gateway. Raises NoAnswer, BudgetSpent and CallsPaused.
+
+    The gateway writes the answer into the journal together with the row of its call, if it can: then no paid answer is lost between."""
+    models = effect.services.models
     request = ModelRequest(
         messages=messages,
         max_tokens=max_tokens or MAX_TOKENS,
@@ -194,12 +238,21 @@ async def ask_model(
         user=str(caller.user_id),
         may_leave_out_tools=may_leave_out_tools,
     )
+
+    def is_empty(answer: JournaledAnswer) -> bool:
+        return not answer.text and (not answer.tool_calls or tool_choice == "none")
+
+    async def keep(call: ModelCall, answer: Answer) -> bool:
+        kept = JournaledAnswer.of(answer)
+        return not is_empty(kept) and await effect.end_call(call, kept)
+
     try:
-        answer = JournaledAnswer.of(await services.models.complete(request, caller))
+        asked = models.complete_and_keep(request, caller, keep) if isinstance(models, KeepingModels) else models.complete(request, caller)
+        answer = JournaledAnswer.of(await asked)
     except StoreUnavailable as error:
         # The rest of the budget is unknown, so it counts as spent: no call is made. If the turn's own store is away, the steps raise.
         raise NoAnswer(f"the call could not be admitted: {error}") from error
-    if not answer.text and (not answer.tool_calls or tool_choice == "none"):
+    if is_empty(answer):
         raise EmptyAnswer(f"{answer.model} said nothing ({answer.finish_reason})")
     return EffectResult(answer.to_bytes(), answer.facts)
 

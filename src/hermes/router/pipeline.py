@@ -22,7 +22,7 @@ from hermes.ports.timeline import STEP_EVENT_NAMES
 from hermes.ports.tools import ImageTooLarge, ImageUnreadable, ToolResult
 from hermes.router.approvals import OfferClosed, read_decision, with_result
 from hermes.router.effects import JournaledAnswer
-from hermes.router.outbox import deliver_answer
+from hermes.router.outbox import is_sent
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.step_log import StepLog
@@ -107,8 +107,11 @@ async def handle_message(claim: Claim, services: Services, steps: StepLog | None
         ended = TurnResult(text=text, outcome=str(kind), person=run.person, past=run.past, meta=why, steps=run.steps)
     recorded = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
+    if not is_sent(claim.envelope):
+        await services.answer_signals.announce(claim.turn_id)  # first: its client waits
     await extend_hot_history(claim, ended, recorded.appended, services)
-    await deliver_answer(claim, services)
+    if is_sent(claim.envelope):
+        await services.deliver(claim.conversation_id)  # may take long, and the next turn needs the history
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return replace(ended, has_ended_job=recorded.has_ended_job)
 

@@ -57,11 +57,12 @@ class TurnRunner:
     limits: TurnLimits
     join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
-    async def run(self, turn_id: UUID) -> bool:
-        """Drive a turn to its end. Any worker may call it again for the same turn, at any time. Returns whether its last transaction has
-        ended its job too."""
-        async with self.services.transactions.once() as tx:
-            claim = await self.services.inbox.claim(tx, turn_id, worker=self.services.process_id, per_minute=self.services.per_minute)
+    async def run(self, turn_id: UUID, claim: Claim | UnreadableMessage | None = None) -> bool:
+        """Drive a turn to its end; claim it first, unless it was claimed with its job. Any worker may call it again for the same turn, at
+        any time. Returns whether its last transaction has ended its job too."""
+        if claim is None:
+            async with self.services.transactions.once() as tx:
+                claim = await self.services.inbox.claim(tx, turn_id, worker=self.services.process_id, per_minute=self.services.per_minute)
         if claim is None:
             return False
         steps = StepLog()

@@ -31,7 +31,7 @@ MIN_SCORE = 0.12
 question that another user's memory cannot answer finds three facts there instead of ten, and in three of ten cases none."""
 SATURATION, LENGTH_PENALTY = 0.9, 0.4
 """k1 and b of BM25. Facts are short, so their length says little."""
-MAX_INLINE_ROWS = 200
+MAX_INLINE_ROWS = 400
 """Up to this many rows, scoring takes less time than starting a thread."""
 MIN_FACT_COUNT = 100
 """A memory with fewer facts counts as having this many: with two facts, a word in one of them is not a common word."""

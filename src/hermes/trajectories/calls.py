@@ -155,7 +155,11 @@ class SampledCall:
     @property
     def effective_advantage(self) -> float:
         """The annotated or computed advantage, else the response's own reward, else the rollout's, else 0."""
-        return next((value for value in (self.advantage, self.reward, self.rollout_reward) if value is not None), 0.0)
+        if self.advantage is not None:
+            return self.advantage
+        if self.reward is not None:
+            return self.reward
+        return 0.0 if self.rollout_reward is None else self.rollout_reward
 
     @property
     def policy_spans(self) -> list[tuple[str, int, int]]:
@@ -185,22 +189,24 @@ def read_calls(
         verdicts[parts.id].notes if parts.id in verdicts else merge_notes(parts.annotations, rules) if parts.annotations else {}
         for parts in read
     ]
-    rewards = _rollout_rewards(names, noted, session.name, rules)
-    advantages = group_advantages(rewards, policies.advantages)
+    rewards = _rollout_rewards(names, noted, session.name, rules) if any(noted) else {}
+    advantages = group_advantages(rewards, policies.advantages) if rewards else {}
     calls = []
     for order, (response, parts, notes) in enumerate(zip(responses, read, noted, strict=True)):
         name = parts.id
-        advantage = number(notes, "advantage", name)
+        rollout, reward, advantage = session.name, None, None
+        if notes:
+            rollout = _rollout_name(notes, session.name)
+            reward, advantage = response_reward(notes, rules, name), number(notes, "advantage", name)
         record = parts.call or NO_CALL
         if name in verdicts:
             reason = verdicts[name].refused or None
         else:
             reason = _refusal_in_notes(notes, is_redacted=parts.redacted) or _refusal_in_record(record, policies) or refused.get(name)
-        if record.token_ids is not None and not record.token_ids and has_text(parts.message):
+        if not record.token_ids and record.token_ids is not None and has_text(parts.message):
             record = replace(record, token_ids=None)  # the server returned the text and an empty list of ids: they are not known
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenise_record(record, response, tokenizer)
-        rollout = _rollout_name(notes, session.name) if notes else session.name
         whole = b"".join([_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values])
         grades = _grade_tokens(record, reason)
         calls.append(
@@ -222,7 +228,7 @@ def read_calls(
                 excluded=grades.excluded,
                 on_policy=not record.prompt_derived,
                 policy=record.policy_version or "",
-                reward=response_reward(notes, rules, name),
+                reward=reward,
                 advantage=advantages.get(rollout) if advantage is None else advantage,
                 rollout_reward=rewards.get(rollout),
                 refused=reason or "",
@@ -263,7 +269,7 @@ class TokenGrades(NamedTuple):
 def _grade_tokens(record: CallRecord, refused: str | None) -> TokenGrades:
     """Grade the tokens: those that the server returned with a logprob are trained, the others are excluded with a reason."""
     returned = len(record.token_ids or ())
-    sampled = max(returned, _counted_by_server(record))
+    sampled = returned if record.usage is None else max(returned, _counted_by_server(record))
     logprobs = _buffer(record.logprobs or ()).tobytes()[: returned * TOKEN_BYTES]
     if refused is None and record.token_ids is None:
         refused = NO_IDS

@@ -18,9 +18,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from json.encoder import encode_basestring_ascii
 from typing import IO, Any, NamedTuple
 
-from hermes.graph.message import canonical, canonical_text
+from hermes.graph.message import canonical
 from hermes.trajectories.calls import TOKEN_BYTES, ExcludedSpan, SampledCall
 from hermes.trajectories.merkle import SampleLeaves, merkle_root
 
@@ -28,6 +29,8 @@ FILE_NAME = "ledger.jsonl"
 VERSION = 1
 
 POLICIES = ("on_policy", "off_policy")
+
+_escape = encode_basestring_ascii
 
 _ROW = re.compile(rb'"row":(\d+)')
 
@@ -154,34 +157,29 @@ class Ledger:
 class _SampleLine(NamedTuple):
     """A sample's line as `dump` writes it, in two pieces: `excluded` comes between them and `trained` after them, in the order of keys."""
 
-    head: bytes
-    tail: bytes
+    head: str
+    tail: str
 
     @classmethod
     def of(cls, call: SampledCall) -> _SampleLine:
-        prompt, completion = call.prompt, call.completion
-        head = b'{"completion":%b' % _fingerprint(completion)
-        tail = b',"prompt":%b,"response":"%b","rollout":%b,"sample":%b,"sampled":%d,"session":%b,"tokenizer":%b' % (
-            _fingerprint(prompt),
-            call.response_id.encode("ascii"),
-            canonical_text(call.rollout),
-            canonical_text(call.sample_id),
-            call.sampled,
-            canonical_text(call.session),
-            canonical_text(call.tokenizer),
+        at = call.start * TOKEN_BYTES
+        head = f'{{"completion":{_fingerprint(call.whole[at:])}'
+        tail = (
+            f',"prompt":{_fingerprint(call.whole[:at])},"response":"{call.response_id}","rollout":{_escape(call.rollout)},'
+            f'"sample":{_escape(call.sample_id)},"sampled":{call.sampled},"session":{_escape(call.session)},"tokenizer":{_escape(call.tokenizer)}'
         )
         return cls(head, tail)
 
     @property
     def leaf(self) -> bytes:
         """The line without `trained` and `excluded`: what the Merkle leaf covers."""
-        return self.head + self.tail + b"}\n"
+        return f"{self.head}{self.tail}}}\n".encode("ascii")
 
     def between(self, excluded: Sequence[ExcludedSpan], placement: Placement | None) -> bytes:
         """Return the whole line."""
-        spans = canonical([part._asdict() for part in excluded]) if excluded else b"[]"
-        trained = b"[%b]" % canonical(placement.where) if placement is not None else b"[]"
-        return b'%b,"excluded":%b%b,"trained":%b}\n' % (self.head, spans, self.tail, trained)
+        spans = canonical([part._asdict() for part in excluded]).decode("ascii") if excluded else "[]"
+        trained = f"[{canonical(placement.where).decode('ascii')}]" if placement is not None else "[]"
+        return f'{self.head},"excluded":{spans}{self.tail},"trained":{trained}}}\n'.encode("ascii")
 
 
 def source_root(roots: Iterable[str]) -> str:
@@ -192,9 +190,9 @@ def source_root(roots: Iterable[str]) -> str:
     return whole.hexdigest()
 
 
-def _fingerprint(tokens: bytes) -> bytes:
+def _fingerprint(tokens: bytes) -> str:
     """Return length and hash of some tokens, as they stand in a line."""
-    return b'{"length":%d,"sha256":"%b"}' % (len(tokens) // TOKEN_BYTES, sha256(tokens).hexdigest().encode("ascii"))
+    return f'{{"length":{len(tokens) // TOKEN_BYTES},"sha256":"{sha256(tokens).hexdigest()}"}}'
 
 
 def merkle_leaf(line: Mapping[str, Any]) -> bytes:

@@ -50,7 +50,7 @@ class TurnError(ValueError):
     """A turn was not written by `to_turns`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class ShareGptConversation:
     """A list of messages as turns."""
 

@@ -10,11 +10,12 @@ from typing import NamedTuple, Protocol
 
 from hermes.graph import CodecError, MessageGraph
 from hermes.trajectories.errors import SourceError
+from hermes.trajectories.plain_documents import read_plain
 
 SUFFIXES = (".json", ".jsonl")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class ExportSession:
     """One conversation to export: a graph, and its name in rows and ledger."""
 
@@ -131,6 +132,9 @@ def read_session(document: GraphDocument, *, is_checked: bool = False) -> Export
     """Decode a document and verify its ids; `is_checked` skips the verification if it was done before."""
     if document.unread:
         return SourceError(document.where, document.unread)
+    plain = read_plain(document.text)
+    if plain is not None:  # its ids and its root were computed, and nothing in it can contradict them
+        return ExportSession(document.name, plain, len(document.text), plain.root_read)
     try:
         graph = MessageGraph.from_json(document.text)
     except CodecError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring_ascii
 from operator import is_
 from typing import Any
 
@@ -40,8 +39,10 @@ REASONING_BACK = "reasoning of earlier turns put back"
 REASONING_GONE = "reasoning left out"
 REPLACED = "half a surrogate pair replaced"
 
+_REASONING = frozenset(REASONING)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class TextRow:
     """A list of messages, and which of them are trained for which call."""
 
@@ -67,7 +68,7 @@ class TextRow:
 
         `has_reasoning` says whether the format writes the reasoning of every message that has some, or of none."""
         found: dict[str, None] = {}
-        is_thoughtful = any(map(reasoning_of, self.messages))
+        is_thoughtful = any(map(reasoning_of, [message for message in self.messages if not _REASONING.isdisjoint(message)]))
         for call in self.calls:
             found |= dict.fromkeys(_differences(call, has_reasoning=has_reasoning, is_thoughtful=is_thoughtful))
         return [*found, NOTES] if self.notes else list(found)
@@ -113,13 +114,6 @@ def text_placement(row: int, digests: Sequence[str], turn: int, first: int = 0) 
 def text_digest(turn: Any) -> str:
     """Return the SHA-256 of a turn as written: the hash of its JSON with sorted keys, compact, ASCII."""
     return hashlib.sha256(canonical(turn)).hexdigest()
-
-
-def trained_turn_digest(speaker: str, value: str, *, is_trained: bool) -> str:
-    """Return the `text_digest` of the turn {"from", "value", "train"}, without the encoder of objects, which takes three times as long."""
-    trained = "true" if is_trained else "false"
-    text = f'{{"from":{encode_basestring_ascii(speaker)},"train":{trained},"value":{encode_basestring_ascii(value)}}}'
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 @dataclass(slots=True, eq=False)

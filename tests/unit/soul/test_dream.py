@@ -10,7 +10,7 @@ import pytest
 
 from hermes.packs.concierge.fact_keys import FITNESS_HEADING
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactOrigin
-from hermes.soul.dream import facts_of_day, find_gaps, period_of, read_insights, review_dreams
+from hermes.soul.dream import MAX_SHOWN_FACTS, facts_of_day, find_gaps, insight_prompt, period_of, read_insights, review_dreams, shown_facts
 from hermes.soul.extract_answer import BadAnswer
 from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, gap_texts
 
@@ -100,3 +100,12 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
         (DreamReview.ACCEPTED, ""),
     ]
     assert [dream.text for dream in checked] == [dream.text for dream in dreams]
+
+
+def test_an_old_fact_that_a_line_follows_from_is_shown_beside_the_newest() -> None:
+    facts = [fact(f"fact {number}") for number in range(MAX_SHOWN_FACTS + 10)]
+    concluded = Dream(kind=DreamKind.INSIGHT, text="a line", evidence=(facts[3].id, facts[-1].id))
+    shown = shown_facts(facts, [concluded])
+    assert shown == [facts[3], *facts[10:]]
+    assert insight_prompt(shown, [concluded])[1]["content"].splitlines()[-2] == f"Concluded from 1, {MAX_SHOWN_FACTS + 1}: a line"
+    assert shown_facts(facts) == facts[10:]

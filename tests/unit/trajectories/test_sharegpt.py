@@ -132,13 +132,13 @@ def test_every_row_has_keys_of_the_same_types(tmp_path: Path) -> None:
 def test_a_line_that_says_something_else_is_refused_with_the_session() -> None:
     [row] = text_rows(calls_of(tool_session()))
     line: dict[str, Any] = {"conversations": to_turns(row.messages).turns, "hermes": {"rest": json.dumps(to_turns(row.messages).rest)}}
-    check_line(json.dumps(line), row)
+    check_line(json.dumps(line).encode(), row)
     line["conversations"][1]["value"] = "2+4?"
     with pytest.raises(TrajectoryError, match="session s: a ShareGPT line was parsed to other messages"):
-        check_line(json.dumps(line), row)
+        check_line(json.dumps(line).encode(), row)
     line["conversations"][2]["value"] = "<think>\n"
     with pytest.raises(TrajectoryError, match="session s: a ShareGPT line could not be parsed again"):
-        check_line(json.dumps(line), row)
+        check_line(json.dumps(line).encode(), row)
 
 
 @pytest.mark.parametrize(

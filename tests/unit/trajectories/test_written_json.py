@@ -12,9 +12,11 @@ from hermes import CallRecord, MessageGraph
 from hermes.graph.call import _NAMES, _PARTS
 from hermes.graph.message import canonical, canonical_message
 from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.formats.sharegpt import line_of
 from hermes.trajectories.ledger import Ledger, Placement, dump
+from hermes.trajectories.sharegpt_turns import to_turns
 from hermes.trajectories.source import ExportSession
-from hermes.trajectories.text_rows import text_digest, trained_turn_digest
+from hermes.trajectories.text_rows import text_digest, text_rows
 from tests.unit.trajectories.programs import PROGRAMS, Step, program_graphs
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -58,9 +60,23 @@ def test_a_call_has_the_digest_of_its_sorted_json_and_is_read_as_it_was_made(fie
     assert (again.to_dict(), again.digest) == (whole, call.digest)
 
 
-@given(st.sampled_from(("human", "gpt")), TEXTS, st.booleans())
-def test_a_turn_has_the_digest_of_its_sorted_json(speaker: str, value: str, is_trained: bool) -> None:
-    assert trained_turn_digest(speaker, value, is_trained=is_trained) == text_digest({"from": speaker, "value": value, "train": is_trained})
+@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, st.booleans())
+def test_a_line_of_sharegpt_is_what_the_encoder_writes_and_its_turns_have_the_digests_of_their_sorted_json(
+    contents: list[str], name: str, has_tools: bool
+) -> None:
+    chat = MessageGraph(seed="s")
+    for number, content in enumerate(contents):
+        chat.append({"role": "user", "content": content, "name": name})
+        turn = chat.prepare(tools=[{"name": name}] if has_tools else None, ephemeral=name)
+        chat.commit(turn, {"role": "assistant", "content": content, "reasoning": name}, CallRecord(sample_id=str(number)))
+    calls = read_calls(ExportSession(name, chat), SamplePolicies())
+    for place, row in enumerate(text_rows(calls)):
+        written = line_of(place, row, to_turns(row.messages), name)
+        line = json.loads(written.text)
+        assert written.text == json.dumps(line).encode()
+        assert list(line) == ["conversations", "tools", "source", "id", "on_policy", "hermes"]
+        assert written.digests == [text_digest(turn) for turn in line["conversations"]]
+        assert written.differs is not line["on_policy"]
 
 
 @given(PROGRAMS, TEXTS)

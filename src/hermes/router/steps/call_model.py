@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes.ports.inbox import Claim
 from hermes.ports.models import CallPurpose
-from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
+from hermes.router.effects import EffectResult, JournaledAnswer, OpenEffect, ask_model, call_once, make_caller
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.load_history import LoadedHistory
@@ -21,10 +21,10 @@ async def call_model(
     def read(request: bytes) -> Prompt:
         return prompt if request == prepared else Prompt.from_bytes(request)
 
-    async def run(request: bytes) -> EffectResult:
+    async def run(request: bytes, effect: OpenEffect) -> EffectResult:
         sent = read(request)
         return await ask_model(
-            services,
+            effect,
             sent.messages,
             caller,
             tools=sent.tools,
@@ -32,5 +32,5 @@ async def call_model(
             may_leave_out_tools=sent.may_leave_out_tools,
         )
 
-    request, result = await run_once(claim, "call_model", 0, prepared, run, services=services)
+    request, result = await call_once(claim, "call_model", 0, prepared, run, services=services)
     return read(request), JournaledAnswer.from_bytes(result)

@@ -22,7 +22,7 @@ from hermes.ports.models import Caller, CallPurpose, NoAnswer
 from hermes.ports.session import Session
 from hermes.ports.sessions import RecentHistory
 from hermes.router.compaction_policy import CompactionPolicy
-from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
+from hermes.router.effects import EffectResult, JournaledAnswer, OpenEffect, ask_model, call_once, make_caller
 from hermes.router.services import Services
 from hermes.router.steps.resolve_user import ResolvedUser
 from hermes.trajectories.compress import compact_when_full
@@ -155,11 +155,11 @@ class TurnModel:
         index, self._calls = self._calls, self._calls + 1
         prepared = json.dumps([dict(message) for message in request.messages], separators=(",", ":")).encode()
 
-        async def run(body: bytes) -> EffectResult:
-            return await ask_model(self._services, json.loads(body), self._caller, tools=(), max_tokens=request.max_tokens)
+        async def run(body: bytes, effect: OpenEffect) -> EffectResult:
+            return await ask_model(effect, json.loads(body), self._caller, tools=(), max_tokens=request.max_tokens)
 
         try:
-            _, answered = await run_once(self._claim, COMPACT_STEP, index, prepared, run, services=self._services)
+            _, answered = await call_once(self._claim, COMPACT_STEP, index, prepared, run, services=self._services)
         except (BudgetSpent, CallsPaused) as error:
             raise ModelFailed(str(error), is_spent=True) from error
         except NoAnswer as error:

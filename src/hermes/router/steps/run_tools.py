@@ -17,7 +17,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.models import CallPurpose, NoAnswer
 from hermes.ports.tools import UNKNOWN_TOOL, OfferNotice, ToolCall, ToolResult, ToolUser
 from hermes.router.approvals import Approval, private_chat, tool_user
-from hermes.router.effects import EffectResult, JournaledAnswer, ask_model, make_caller, run_once
+from hermes.router.effects import EffectResult, JournaledAnswer, OpenEffect, ask_model, call_once, make_caller, run_once
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
@@ -86,15 +86,15 @@ async def run_tools(
     results += refuse_calls(calls, prompt.tools)
     messages = messages_after_tools(prompt, first, results)
 
-    async def conclude(_: bytes) -> EffectResult:
+    async def conclude(_: bytes, effect: OpenEffect) -> EffectResult:
         async with asyncio.timeout(services.model_s):
             caller = make_caller(claim, person, past.session.id, CallPurpose.CONCLUDE)
-            return await ask_model(services, messages, caller, tools=prompt.tools, tool_choice="none")
+            return await ask_model(effect, messages, caller, tools=prompt.tools, tool_choice="none")
 
     try:
         # The journal already has the first request, its answer and the results word for word, and this request follows from them.
         request = json.dumps({"after": first.call_id}).encode()
-        _, concluded = await run_once(claim, "call_model", 1, request, conclude, services=services)
+        _, concluded = await call_once(claim, "call_model", 1, request, conclude, services=services)
     except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
         return TurnTranscript(prompt, first, results, raw=raw_output(results, person.language))
     return TurnTranscript(prompt, first, results, JournaledAnswer.from_bytes(concluded))

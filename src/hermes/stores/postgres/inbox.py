@@ -29,7 +29,6 @@ log = get_logger(__name__)
 
 SQL = load_queries("inbox")
 CLAIM = SQL["claim"] + b"\n" + SQL["claim_rest"]
-CLAIM_AND_START = SQL["claim"] + b"\n, claimed as (" + SQL["claim_rest"] + b")\n" + SQL["start"]
 
 
 MAX_SENDERS = 10_000
@@ -127,18 +126,38 @@ class PostgresInbox:
         if per_minute is None or self._idle_s is None:
             row = await fetch_row(tx, ClaimRow, CLAIM, values)
         else:
-            row = await fetch_row(tx, StartRow, CLAIM_AND_START, {**values, "per_minute": per_minute, "idle_s": self._idle_s})
-        if row is None:
-            return None
+            row = await fetch_row(tx, StartRow, SQL["start"], {**values, "per_minute": per_minute, "idle_s": self._idle_s})
+        return None if row is None else await self.read_claim(tx, row)
+
+    @property
+    def starts_turns(self) -> bool:
+        """Whether `start_turns` may be called."""
+        return self._idle_s is not None
+
+    async def start_turns(
+        self, tx: Transaction, queue: str, worker_id: int, limit: int, *, worker: UUID, per_minute: int
+    ) -> list[StartedJob]:
+        """Fetch up to `limit` jobs of turns, and claim their turns with them."""
+        values = {"queue": queue, "worker_id": worker_id, "limit": limit, "worker": worker, "per_minute": per_minute}
+        return await fetch_rows(tx, read_started_job, SQL["start_turns"], {**values, "idle_s": self._idle_s})
+
+    async def read_claim(self, tx: Transaction, row: ClaimRow) -> Claim | UnreadableMessage:
+        """Open the message of a turn that was claimed."""
         try:
-            envelope = row.open(await self._keyring.of(tx, row.user_id))
+            envelope = row.open(await self._keys(tx, row))
         except (UserErased, SealError) as error:
             is_erased, is_damaged = isinstance(error, UserErased), isinstance(error, SealBroken)
-            attempt = (turn_id, row.conversation_id, row.epoch, row.attempt)
+            attempt = (row.turn_id, row.conversation_id, row.epoch, row.attempt)
             return UnreadableMessage(*attempt, row.age_s, str(error), is_erased=is_erased, is_damaged=is_damaged)
         start = await self._start(tx, row) if isinstance(row, StartRow) else None
-        place = (turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt)
+        place = (row.turn_id, row.conversation_id, row.user_id, row.seq, row.epoch, row.attempt)
         return Claim(*place, envelope, row.age_s, row.recent, traceparent=row.traceparent, revived_after=row.revived_after, start=start)
+
+    async def _keys(self, tx: Transaction, row: ClaimRow) -> DataKeys:
+        keys = self._keyring.known(row.user_id)
+        if keys is None and isinstance(row, StartRow) and (stored := row.stored_keys):
+            return await self._keyring.open(row.user_id, stored)
+        return keys or await self._keyring.of(tx, row.user_id)
 
     async def _start(self, tx: Transaction, row: StartRow) -> TurnStart:
         session = row.session
@@ -321,6 +340,17 @@ class StartRow(ClaimRow):
     head: str
     length: int
     credit: str | None
+    generations: Sequence[int] | None
+    masters: Sequence[str] | None
+    wraps: Sequence[bytes] | None
+    vault_numbers: Sequence[int | None] | None
+    vault: UUID | None
+
+    @property
+    def stored_keys(self) -> list[StoredKey]:
+        """The user's rows of data_keys, as they were at the claim."""
+        rows = zip(self.generations or (), self.masters or (), self.wraps or (), self.vault_numbers or (), strict=True)
+        return [StoredKey(self.user_id, *row, vault=self.vault) for row in rows]
 
     @property
     def user(self) -> User:
@@ -337,6 +367,20 @@ class StartRow(ClaimRow):
             return None
         place = (self.session_id, self.conversation_id, self.session_user_id, self.previous)
         return Session(*place, self.head, self.length, self.is_shared)
+
+
+class StartedJob(NamedTuple):
+    """A job of the queue of turns, and the claim of its turn if it was made with it."""
+
+    id: int
+    task_name: str
+    subject_id: UUID
+    attempts: int
+    claimed: StartRow | None
+
+
+def read_started_job(*, job_id: int, job_task: str, subject: UUID, tries: int, turn_id: UUID | None, **claim: Any) -> StartedJob:
+    return StartedJob(job_id, job_task, subject, tries, None if turn_id is None else StartRow(turn_id=turn_id, **claim))
 
 
 def read_origin(*, platform: str, user_names: Sequence[str], **columns: Any) -> TurnOrigin:

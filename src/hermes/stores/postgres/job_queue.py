@@ -20,9 +20,11 @@ from procrastinate import exceptions
 
 from hermes.event_log import get_logger
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.runtime import JobHandlers, Transaction
 from hermes.stores.postgres.database import Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
-from hermes.stores.postgres.job_worker import LOST_DATABASE, JobTask, JobWorker, RunningJobs
+from hermes.stores.postgres.inbox import PostgresInbox, StartRow
+from hermes.stores.postgres.job_worker import LOST_DATABASE, Job, JobTask, JobWorker, RunningJobs
 from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stop_if_cancelled
 
@@ -103,10 +105,18 @@ class PostgresJobQueue:
         waited_s: float | None = await fetch_value(tx, SQL["oldest_turn"])
         return waited_s
 
-    async def run(self, handlers: JobHandlers, options: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run(
+        self,
+        handlers: JobHandlers,
+        options: WorkerOptions,
+        sweeps: Callable[[], Awaitable[None]] | None = None,
+        *,
+        claims: TurnClaims | None = None,
+    ) -> None:
         """Run jobs until cancelled; then take no new job, and give the running jobs `drain_s` to end.
 
-        `sweeps` is called after each sweep of stalled jobs."""
+        `sweeps` is called after each sweep of stalled jobs. `claims` claims turns with the fetch of their jobs; without it, the handler
+        claims each."""
         running_jobs = RunningJobs()
         turns = {
             "turn": JobTask(handlers.turn, retry_wait_s),
@@ -131,6 +141,7 @@ class PostgresJobQueue:
                     poll_s=options.poll_s,
                     drain_s=options.drain_s,
                     stalled_after_s=options.stalled_after_s,
+                    starts=partial(claims.fetch, self._database) if claims is not None and queue == TURNS else None,
                 )
                 group.create_task(self._serve(worker, queue, options))
             group.create_task(self._sweep(running_jobs, options, sweeps))
@@ -190,6 +201,30 @@ class PostgresJobQueue:
             log.warning("stalled_jobs_freed", jobs=freed, orphans=len(orphans))
         if lost:
             log.warning("lost_turns_deferred", turns=len(lost))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClaims:
+    """Claims turns with the fetch of their jobs: one trip and one commit instead of two."""
+
+    inbox: PostgresInbox
+    process_id: UUID
+    per_minute: int
+    run: Callable[[UUID, Claim | UnreadableMessage], Awaitable[bool | None]]
+    """Drives a turn that is claimed."""
+
+    async def fetch(self, database: Database, worker_id: int, limit: int) -> list[Job]:
+        async with database.once() as tx:
+            found = await self.inbox.start_turns(tx, TURNS, worker_id, limit, worker=self.process_id, per_minute=self.per_minute)
+        return [
+            Job(*job[:4], worker_id, None if job.claimed is None else partial(self._drive, database, job.subject_id, job.claimed))
+            for job in found
+        ]
+
+    async def _drive(self, database: Database, turn_id: UUID, row: StartRow) -> bool | None:
+        async with database.once() as tx:
+            claim = await self.inbox.read_claim(tx, row)
+        return await self.run(turn_id, claim)
 
 
 class QueueLength(NamedTuple):

@@ -6,8 +6,9 @@ in each statement, asks once more to learn that there is none, and sleeps until 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,6 +29,8 @@ SQL = load_queries("job_queue")
 WRITE_ERRORS = (StoreUnavailable, psycopg.Error)
 LOST_DATABASE = (exceptions.ConnectorException, *POSTGRES_ERRORS, *WRITE_ERRORS)
 
+MAX_JOBS_AT_ONCE = 8
+"""Jobs in one fetch: the first one waits until the last one is begun."""
 UNKNOWN_WAIT_S = 10.0
 """The pause of a job that only a newer Hermes knows: both versions may run during an update."""
 
@@ -42,6 +45,13 @@ class Job(NamedTuple):
     attempts: int
     """How often it was tried before."""
     worker_id: int
+    run: Callable[[], Awaitable[bool | None]] | None = None
+    """Runs what was begun when the job was fetched; None: the job's task runs all of it."""
+
+
+job_id = attrgetter("id")
+StartJobs = Callable[[int, int], Awaitable[Sequence[Job]]]
+"""Fetches jobs for a worker, at most so many, and begins their work in the same transaction."""
 
 
 class JobTask(NamedTuple):
@@ -91,6 +101,8 @@ class JobWorker:
     poll_s: float
     drain_s: float
     stalled_after_s: float
+    starts: StartJobs | None = None
+    """Fetches jobs and begins their work with it; None: they are only fetched."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -110,8 +122,8 @@ class JobWorker:
                     listening.result()  # it ends only by an error
                 # Cleared before the look: a job that is announced after it wakes this worker again.
                 self._wake.clear()
-                free = self.concurrency - len(self._running)
-                if free and await self._start_jobs(worker_id, free) == free:
+                limit = min(self.concurrency - len(self._running), MAX_JOBS_AT_ONCE)
+                if limit and await self._start_jobs(worker_id, limit) == limit:
                     continue
                 await self._sleep()
         finally:
@@ -142,9 +154,14 @@ class JobWorker:
         return len(jobs)
 
     async def _fetch(self, worker_id: int, limit: int) -> list[Job]:
+        if self.starts is not None:
+            try:
+                return sorted(await self.starts(worker_id, limit), key=job_id)
+            except psycopg.errors.DeadlockDetected:
+                log.info("jobs_not_begun", queue=self.queue)  # fetched alone, each waits for its own locks
         async with self.database.once() as tx:
             found = await fetch_rows(tx, Job, SQL["fetch"], {"queue": self.queue, "worker_id": worker_id, "limit": limit})
-        return sorted(found)
+        return sorted(found, key=job_id)
 
     def _start(self, job: Job) -> None:
         self.running_jobs.running.add(job.id)
@@ -175,7 +192,7 @@ class JobWorker:
         if task.is_given_up(job, job.attempts):
             return "finish", {}  # every worker that tried it was killed
         try:
-            return None if await task.run(job.subject_id) else ("finish", {})
+            return None if await (task.run(job.subject_id) if job.run is None else job.run()) else ("finish", {})
         except ClaimLost:
             log.warning("job_fenced", task=job.task_name, id=str(job.subject_id))
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
@@ -42,6 +42,11 @@ class Keyring:
         self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
         self._discarded: dict[UUID, float] = {}
         self._owners: OrderedDict[UUID, UUID] = OrderedDict()
+        self._when_discarded: list[Callable[[UUID], None]] = []
+
+    def when_discarded(self, drop: Callable[[UUID], None]) -> None:
+        """Call this when a user's keys are deleted by this process, for what it holds opened."""
+        self._when_discarded.append(drop)
 
     async def make(self, tx: Transaction, user_id: UUID) -> None:
         """Give a user a data key. A user who has a key gets a newer generation, which seals from now on."""
@@ -123,6 +128,8 @@ class Keyring:
         self._discarded = {known: since for known, since in self._discarded.items() if now - since < self._keep_s}
         self._discarded[user_id] = now
         self._known.pop(user_id, None)
+        for drop in self._when_discarded:
+            drop(user_id)
         await execute(tx, VAULT["lock_owner"], {"user_id": str(user_id)})
         if await execute(tx, SQL["discard_keys"], {"user_id": user_id}):
             await execute(tx, VAULT["mark_dirty"], {"bucket": bucket_of(user_id)})

@@ -1,20 +1,19 @@
 """Facts, dreams and past messages on PostgreSQL.
 
-Values are sealed. Recall compares rows without opening their texts: keyed digests stand for words, and vectors are sealed too, unless the
-operator chose plain ones, which pgvector compares. A reader of the database can neither read a word nor test a guess, and a recall opens
-ten texts instead of thousands."""
+Values are sealed. Recall compares facts without opening their texts: keyed digests stand for words, and vectors are sealed too, unless the
+operator chose plain ones. What is compared is held opened for some minutes (memory_index.py). A reader of the database can neither read a
+word nor test a guess, and a recall opens ten texts instead of thousands."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg.rows import kwargs_row
+from psycopg.rows import args_row
 
 from hermes.event_log import get_logger
 from hermes.ports.errors import DataDamaged, UserErased
@@ -31,7 +30,6 @@ from hermes.ports.memories import (
     KnownFacts,
     NewFact,
     PastMessage,
-    RecallCandidate,
     RecallCandidates,
     UnembeddedFact,
 )
@@ -40,8 +38,9 @@ from hermes.stores.postgres.database import connection_of, execute, fetch_rows, 
 from hermes.stores.postgres.inbox import decode_envelope
 from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.memory_index import HeldIndexes, IndexRow, MemoryIndex, build_index
 from hermes.stores.postgres.queries import load_queries
-from hermes.stores.postgres.vectors import StoredVector, cosines, open_vectors, stored_embedding, vector_columns, vector_text
+from hermes.stores.postgres.vectors import StoredVector, stored_embedding, vector_columns
 from hermes.stores.seal import DataKeys, SealError
 
 log = get_logger(__name__)
@@ -58,6 +57,8 @@ class PostgresMemories:
 
     def __init__(self, keyring: Keyring, *, seals_vectors: bool = True) -> None:
         self._keyring, self._seals_vectors = keyring, seals_vectors
+        self._held = HeldIndexes()
+        keyring.when_discarded(self._held.drop)
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
         await execute(tx, SQL["lock"], {"user_id": str(user_id)})
@@ -77,31 +78,36 @@ class PostgresMemories:
     async def candidates(
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
     ) -> RecallCandidates:
-        keys = await self._keyring.of(tx, user_id)
-        values = {"user_id": user_id, "now": now, "model": None, "vector": None}
-        if embedding is not None:
-            values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
-        cursor = await connection_of(tx).cursor(binary=True, row_factory=kwargs_row(CandidateRow)).execute(SQL["candidates"], values)
-        found: list[RecallCandidate] = []
-        while rows := await cursor.fetchmany(ROWS_PER_FETCH):
-            found += read_candidates(rows, keys, user_id, embedding)
-            if len(rows) == ROWS_PER_FETCH:
-                await asyncio.sleep(0)  # reading thousands of rows takes a while, and other tasks wait
-        found.sort(key=lambda row: math.inf if row.cosine is None else -row.cosine)  # sealed vectors came in the order of their rows
-        return RecallCandidates(unpack_terms(pack_terms(keys, user_id, terms)), found)
+        asked = await self.digests(tx, user_id, terms)
+        index = await self._index(tx, user_id, embedding)
+        return RecallCandidates(asked, [] if index is None else index.near(embedding, asked, now, None)[0])
 
     async def near(
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime, limit: int
     ) -> RecallCandidates:
-        keys = await self._keyring.of(tx, user_id)
-        packed = pack_terms(keys, user_id, terms)
-        values = {"user_id": user_id, "now": now, "limit": limit, "asked": list(index_terms(packed)), "model": None, "vector": None}
-        if embedding is not None:
-            values |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
-        rows = await (await connection_of(tx).cursor(binary=True).execute(SQL["near"], values)).fetchall()
-        found = read_candidates([CandidateRow(*row[:4]) for row in rows], keys, user_id, embedding)
-        found.sort(key=lambda row: math.inf if row.cosine is None else -row.cosine)
-        return RecallCandidates(unpack_terms(packed), found, KnownFacts(*rows[0][4:]) if rows else KnownFacts(0, 0))
+        asked = await self.digests(tx, user_id, terms)
+        index = await self._index(tx, user_id, embedding)
+        return RecallCandidates(asked, *(([], KnownFacts(0, 0)) if index is None else index.near(embedding, asked, now, limit)))
+
+    async def _index(self, tx: Transaction, user_id: UUID, embedding: Embedding | None) -> MemoryIndex | None:
+        """The user's facts, opened: held ones if their version is still the newest, which the statement asks that would read them anew."""
+        keys, model = await self._keyring.of(tx, user_id), None if embedding is None else embedding.model
+        held = self._held.get(user_id, model)
+        cursor = connection_of(tx).cursor(binary=True, row_factory=args_row(IndexRow))
+        values = {"user_id": user_id, "held": None if held is None else held.version, "model": model}
+        await cursor.execute(SQL["index"], values)
+        pages: list[list[IndexRow]] = []
+        while rows := await cursor.fetchmany(ROWS_PER_FETCH):
+            pages.append(rows)
+            await asyncio.sleep(0)  # reading thousands of rows takes a while, and other tasks wait
+        if not pages:
+            self._held.drop(user_id)
+            return None
+        version = pages[0][0].version
+        if held is None or version != held.version:
+            held = await build_index(version, model, pages, keys, user_id)
+        self._held.keep(user_id, held)
+        return held
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         found = {fact.id: fact for fact in await self._facts(tx, "read", user_id, {"ids": list(fact_ids)})}
@@ -326,11 +332,6 @@ def unpack_terms(terms: bytes | None) -> array[int]:
     return numbers
 
 
-def index_terms(terms: bytes) -> Iterator[int]:
-    """The numbers that the index over words has for these words."""
-    return (int.from_bytes(terms[place : place + TERM_BYTES], signed=True) for place in range(0, len(terms), TERM_BYTES))
-
-
 def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
     """The columns of a fact, without those of its vector. A structural fact is found by its key alone, so it has no digest and terms."""
     is_free = fact.key is None
@@ -359,25 +360,6 @@ def added_fact(fact: NewFact, now: datetime) -> Fact:
         valid_from=now,
         expires_at=fact.expires_at,
     )
-
-
-class CandidateRow(NamedTuple):
-    """A free fact as it is stored, without its text."""
-
-    id: UUID
-    distance: float | None
-    sealed_vector: bytes | None
-    terms: bytes | None
-
-
-def read_candidates(rows: Sequence[CandidateRow], keys: DataKeys, user_id: UUID, asked: Embedding | None) -> list[RecallCandidate]:
-    """The facts of rows, each with the cosine of its vector to the question's. Raises DataDamaged."""
-    found = {row.id: 1 - row.distance for row in rows if row.distance is not None}
-    sealed = [(row.id, row.sealed_vector) for row in rows if row.sealed_vector is not None and row.id not in found]
-    if asked is not None and sealed:
-        opened = cosines(asked.vector, open_vectors(keys, user_id, sealed))
-        found |= {row_id: cosine for (row_id, _), cosine in zip(sealed, opened, strict=True)}
-    return [RecallCandidate(row.id, found.get(row.id), unpack_terms(row.terms)) for row in rows]
 
 
 def read_mark(*, key: str | None, terms: bytes | None, is_same_turn: bool) -> ForgetMark:

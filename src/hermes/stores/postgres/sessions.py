@@ -169,7 +169,7 @@ class PostgresClientChats:
     def __init__(self, database: Database, keyring: Keyring, announced: AnnouncedAnswers | None = None) -> None:
         """`announced` is shared with other processes that write chats; None: there are none."""
         self._database, self._keyring, self._announced = database, keyring, announced
-        self._records = StatementBatch(database, record_answers)
+        self._records = StatementBatch(database, record_answers, is_done=is_recorded)
         self._traces = StatementBatch(database, find_traced)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
@@ -355,6 +355,12 @@ async def record_answers(tx: Transaction, answers: Sequence[RecordedAnswer]) -> 
     """Write answers, each of another session; return which were written."""
     written = set(await fetch_values(tx, RECORD, record_values(answers)))
     return [answer.chat.session_id in written for answer in answers]
+
+
+async def is_recorded(tx: Transaction, answer: RecordedAnswer) -> bool:
+    """Whether an answer was written by a statement whose reply was lost."""
+    values = {"call_id": answer.call.id, "session_id": answer.chat.session_id}
+    return bool(await execute(tx, CHATS["recorded"], values))
 
 
 def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:

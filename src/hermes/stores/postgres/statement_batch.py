@@ -2,17 +2,22 @@
 
 While one batch is under way, the next one gathers. A caller that is alone waits for no other. Items that must not be in one batch, such as
 two changes of one row, have the same key. A batch that fails is done again item by item, so each caller gets its own result or its own
-error, as if it had been alone."""
+error, as if it had been alone.
+
+If the connection is lost, the batch may be committed all the same. Then an item that finds its own rows there counts as done."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
+
+import psycopg
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.database import Database, connection_of
 
 MAX_ITEMS = 64
 """Items in one batch: more would hold their locks for too long."""
@@ -20,6 +25,14 @@ MAX_BATCHES = 2
 """Batches under way at once: while PostgreSQL writes one, the next one is on its way."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class BatchFate(StrEnum):
+    """What became of the items of a batch."""
+
+    WRITTEN = "written"
+    NOT_WRITTEN = "not written"
+    UNKNOWN = "unknown"
 
 
 class WaitingItem(NamedTuple, Generic[Item, Result]):
@@ -33,9 +46,16 @@ class WaitingItem(NamedTuple, Generic[Item, Result]):
 class StatementBatch(Generic[Item, Result]):
     """Runs items in batches. Each is a transaction of its own, or part of one with others: it must not matter to its caller."""
 
-    def __init__(self, database: Database, run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]]) -> None:
-        """`run` does all items in one statement, and returns the result of each."""
-        self._database, self._do = database, run
+    def __init__(
+        self,
+        database: Database,
+        run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        is_done: Callable[[Transaction, Item], Awaitable[Result]] | None = None,
+    ) -> None:
+        """`run` does all items in one statement, and returns the result of each; a second run of an item changes nothing, and returns
+        nothing true or raises. `is_done` returns the result of a first run whose reply was lost; None: the items only read."""
+        self._database, self._do, self._is_done = database, run, is_done
         self._waiting: list[WaitingItem[Item, Result]] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._is_due = False
@@ -78,30 +98,41 @@ class StatementBatch(Generic[Item, Result]):
 
     async def _run(self, taken: Sequence[WaitingItem[Item, Result]]) -> None:
         try:
-            if len(taken) > 1 and await self._run_together(taken):
-                return
-            for each in taken:
-                await self._run_alone(each)
+            fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
+            if fate is not BatchFate.WRITTEN:
+                for each in taken:
+                    await self._run_alone(each, may_be_written=fate is BatchFate.UNKNOWN)
         finally:
             for each in taken:
                 if not each.result.done():  # the process is ending
                     each.result.set_exception(StoreUnavailable("the write was given up"))
 
-    async def _run_together(self, taken: Sequence[WaitingItem[Item, Result]]) -> bool:
-        """Do all items in one statement; False, and nothing is written, if one of them fails."""
+    async def _run_together(self, taken: Sequence[WaitingItem[Item, Result]]) -> BatchFate:
+        """Do all items in one statement. If one of them fails, nothing is written."""
         try:
             async with self._database.once() as tx:
-                results = await self._do(tx, [each.item for each in taken])
-        except Exception:  # noqa: BLE001  # the one that fails gets its error below
-            return False
+                try:
+                    results = await self._do(tx, [each.item for each in taken])
+                except Exception:  # noqa: BLE001  # the item that fails gets its error below
+                    return BatchFate.UNKNOWN if connection_of(tx).broken else BatchFate.NOT_WRITTEN
+        except StoreUnavailable:
+            return BatchFate.NOT_WRITTEN  # there was no connection
         for each, result in zip(taken, results, strict=True):
             settle(each.result, result)
-        return True
+        return BatchFate.WRITTEN
 
-    async def _run_alone(self, waiting: WaitingItem[Item, Result]) -> None:
+    async def _run_alone(self, waiting: WaitingItem[Item, Result], *, may_be_written: bool) -> None:
+        is_done = self._is_done if may_be_written else None
         try:
             async with self._database.once() as tx:
-                [result] = await self._do(tx, [waiting.item])
+                # If the lost batch is still under way on the server, this waits for its locks: afterwards its fate is known.
+                try:
+                    [result] = await self._do(tx, [waiting.item])
+                except psycopg.IntegrityError:
+                    if is_done is None or not (result := await is_done(tx, waiting.item)):
+                        raise
+                if is_done is not None and not result:
+                    result = await is_done(tx, waiting.item)
                 settle(waiting.result, result)
         except Exception as error:  # noqa: BLE001  # its caller raises it
             if not waiting.result.done():

@@ -1,4 +1,4 @@
-"""The end of an ordinary turn on PostgreSQL: one call of the function `end_turn`, which migration 0038 explains."""
+"""The end of an ordinary turn and of its model calls on PostgreSQL: one call each of a function, which migrations 0038 and 0046 explain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from hermes.ports.errors import ClaimLost, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult
-from hermes.ports.turn_end import TurnEnd, appended_meta
+from hermes.ports.turn_end import CallEnd, TurnEnd, appended_meta
 from hermes.stores.postgres.database import fetch_value
 from hermes.stores.postgres.delivery_tracking import seal_body
 from hermes.stores.postgres.graphs import append_row
+from hermes.stores.postgres.journal import effect_key, seal_label
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import call_columns
 from hermes.stores.postgres.queries import load_queries
 
 SQL = load_queries("turn_end")
@@ -45,6 +47,15 @@ class PostgresTurnEnds:
         if outcome == "claim lost":
             raise ClaimLost
         return appended if outcome == "ended" else None
+
+    async def end_call(self, tx: Transaction, claim: Claim, end: CallEnd) -> bytes:
+        keys = await self._keyring.of(tx, claim.user_id)
+        place = effect_key(claim, end.step, end.index)
+        label = seal_label(claim.turn_id, end.step, end.index, "result")
+        row = place | {"attempt": claim.attempt, "epoch": claim.epoch, "facts": Jsonb(dict(end.facts)), "us": int(end.facts.get("us", 0))}
+        row |= {"result": keys.seal(label, end.result), **call_columns(end.call)}
+        known: bytes | None = await fetch_value(tx, SQL["end_call"], row)
+        return end.result if known is None else keys.open(label, known)
 
 
 def turn_columns(claim: Claim, end: TurnEnd, parts: list[dict[str, Any]], appended: AppendResult) -> dict[str, Any]:

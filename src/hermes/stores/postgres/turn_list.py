@@ -22,7 +22,7 @@ from hermes.ports.turn_list import (
     TurnScan,
     TurnStatus,
 )
-from hermes.stores.postgres.database import fetch_row, fetch_rows
+from hermes.stores.postgres.database import fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.queries import load_queries
 
 SQL = load_queries("turn_list")
@@ -35,11 +35,15 @@ class PostgresTurnList:
 
     async def turns(self, tx: Transaction, wanted: TurnFilter, before: TurnListCursor, *, limit: int, max_scanned: int) -> TurnScan:
         values = {**filter_values(wanted), "at": before.at, "id": before.id, "limit": limit, "max_scanned": max_scanned}
-        scan = SQL[scan_name(wanted)]
+        scan = SQL[scan_name(wanted, has_many_fell_over=await self._has_many_fell_over(tx, wanted, values))]
         rows = await fetch_rows(tx, read_listed, SQL["turns"].replace(SCAN, scan), values)
         if len(rows) == limit:
             return TurnScan(rows)
         return TurnScan(rows, await fetch_row(tx, TurnListCursor, SQL["scan_end"].replace(SCAN, scan), values))
+
+    async def _has_many_fell_over(self, tx: Transaction, wanted: TurnFilter, values: Mapping[str, Any]) -> bool:
+        is_asked = wanted.status is TurnStatus.FELL_OVER
+        return is_asked and bool(await fetch_value(tx, SQL["has_many_fell_over"], values))
 
     async def buried(self, tx: Transaction, wanted: TurnFilter, before: TurnListCursor, *, limit: int) -> TurnScan:
         values = {**filter_values(wanted), "at": before.at, "id": before.id, "limit": limit}
@@ -79,11 +83,12 @@ class StepTime(NamedTuple):
     us: int
 
 
-def scan_name(wanted: TurnFilter) -> str:
-    """The scan that looks at the fewest turns for a filter."""
+def scan_name(wanted: TurnFilter, *, has_many_fell_over: bool) -> str:
+    """The scan that looks at the fewest turns for a filter. Turns that fell over are found by their calls, unless these are so many that
+    a page of turns has enough of them."""
     if wanted.status is TurnStatus.UNDELIVERED:
         return "scan_undelivered"
-    if wanted.status is TurnStatus.FELL_OVER:
+    if wanted.status is TurnStatus.FELL_OVER and not has_many_fell_over:
         return "scan_fell_over"
     if wanted.user is not None:
         return "scan_user"

@@ -1,7 +1,7 @@
-"""How the vector of a fact is stored: sealed with the user's key, or plain for PostgreSQL to compare.
+"""How the vector of a fact is stored: sealed with the user's key, or plain readable in the database.
 
-A vector tells what its text is about; programs exist that guess the text from it. A sealed one is compared here: for each message that
-recalls something, all vectors of its user are opened. Rows of both kinds may stand side by side."""
+A vector tells what its text is about; programs exist that guess the text from it. Rows of both kinds may stand side by side; both are
+compared in the process that recalls (memory_index.py)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from hermes.stores.seal import DataKeys, SealError
 NO_VECTOR = {"vector": None, "model": None, "dimension": None, "sealed_vector": None, "sealed_model": None}
 ID_BYTES = 16
 NUMBER = np.dtype("<f4")
+PLAIN_NUMBER = np.dtype(">f4")
+PLAIN_HEAD_BYTES = 4
+"""The dimension, before pgvector's numbers."""
 Vectors = NDArray[np.float32]
 
 
@@ -58,12 +61,14 @@ def open_vectors(keys: DataKeys, user_id: UUID, rows: Sequence[tuple[UUID, bytes
     return np.frombuffer(b"".join(each[ID_BYTES:] for each in plain), NUMBER).reshape(len(plain), -1)
 
 
-def cosines(asked: Sequence[float], vectors: Vectors) -> list[float]:
-    """The cosines of vectors of length one to another. Raises DataDamaged for vectors of another length."""
-    if vectors.shape[1] != len(asked):
+def read_plain_vectors(rows: Sequence[bytes]) -> Vectors:
+    """The plain vectors of rows as pgvector sends them, one a line, of length one. Raises DataDamaged if their lengths differ."""
+    if any(len(each) != len(rows[0]) for each in rows):
         raise DataDamaged
-    found: list[float] = (vectors @ np.array(asked, NUMBER)).tolist()
-    return found
+    vectors = np.frombuffer(b"".join(each[PLAIN_HEAD_BYTES:] for each in rows), PLAIN_NUMBER).reshape(len(rows), -1).astype(NUMBER)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit
 
 
 def stored_embedding(row: StoredVector, keys: DataKeys) -> Embedding | None:

@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 
 from hermes.ports.inbox import AnswerSignal
 from hermes.stores.redis import REDIS_ERRORS
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
@@ -31,10 +32,18 @@ MAX_RECENT = 2_000
 class RedisAnswerSignals:
     """The port AnswerSignals. The first listener opens the connection; `aclose` closes it, and must be called before the client's own."""
 
-    def __init__(self, client: Redis, *, announce_timeout_s: float = 1.0, idle_s: float = 5.0, max_pause_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        announce_timeout_s: float = 1.0,
+        idle_s: float = 5.0,
+        max_pause_s: float = 5.0,
+        batch: ScriptBatch | None = None,
+    ) -> None:
         """`idle_s` is how long the connection may be silent before it gets a ping, and then how long it may be silent before it counts as
         dead."""
-        self._client = client
+        self._client, self._batch = client, batch or ScriptBatch(client)
         self._announce_timeout_s, self._idle_s, self._max_pause_s = announce_timeout_s, idle_s, max_pause_s
         self._signals: dict[UUID, set[AnswerSignal]] = {}
         self._recent: OrderedDict[UUID, None] = OrderedDict()
@@ -48,7 +57,7 @@ class RedisAnswerSignals:
     async def announce(self, turn_id: UUID) -> None:
         try:
             async with asyncio.timeout(self._announce_timeout_s):
-                await self._client.publish(PUBSUB_CHANNEL, turn_id.hex)
+                await self._batch.execute("PUBLISH", PUBSUB_CHANNEL, turn_id.hex)
         except REDIS_ERRORS as error:
             log.info("reply_not_announced", turn_id=str(turn_id), error=type(error).__name__)
 

@@ -25,6 +25,7 @@ from hermes.ports.session import Session
 from hermes.ports.sessions import Graphs, RecentHistory
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.redis import REDIS_ERRORS
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.seal import DataKeys, FernetCipher, SealBroken, SealError
 
 log = structlog.get_logger()
@@ -48,9 +49,18 @@ class RedisHistories:
     reordered or from another session is noticed, and the graph store, which is the source of truth, is read instead."""
 
     def __init__(
-        self, redis: Redis, transactions: Transactions, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20
+        self,
+        redis: Redis,
+        transactions: Transactions,
+        graphs: Graphs,
+        keyring: Keyring,
+        *,
+        ttl_s: int = 43_200,
+        keep_messages: int = 20,
+        batch: ScriptBatch | None = None,
     ) -> None:
         self._redis, self._transactions, self._graphs, self._keyring = redis, transactions, graphs, keyring
+        self._batch = batch or ScriptBatch(redis)
         self._ttl_s, self._keep = ttl_s, keep_messages
         self._extension = redis.register_script(EXTEND_SCRIPT)
 
@@ -92,10 +102,8 @@ class RedisHistories:
     async def _stored(self, session_id: UUID) -> list[bytes]:
         """The tokens of a session, and renew their time to live. An empty list if Redis cannot be reached."""
         try:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.lrange(history_key(session_id), 0, -1)
-                pipe.expire(history_key(session_id), self._ttl_s)
-                found, _ = await pipe.execute()
+            key = history_key(session_id)
+            found, _ = await self._batch.execute_all(("LRANGE", key, 0, -1), ("EXPIRE", key, self._ttl_s))
         except REDIS_ERRORS as error:
             log.warning("hot_history_not_read", session_id=str(session_id), error=type(error).__name__)
             return []
@@ -132,7 +140,7 @@ class RedisHistories:
             last, length = stored or NO_TOKEN, known
         start = first_kept_index(length + len(messages), self._keep)
         added = encode_history(messages, length, head, tokens, session_id)
-        await self._extension(keys=[key], args=[last, max(0, start - (length - count)), self._ttl_s, *added])
+        await self._batch.run(self._extension, [key], [last, max(0, start - (length - count)), self._ttl_s, *added])
 
 
 EXTEND_SCRIPT = """
@@ -217,8 +225,11 @@ class RedisSoulCache:
     Each has a mark that every drop changes. A base that a worker read before a drop and puts after it would show old facts for an hour; its
     mark is no longer the current one, so it is not stored."""
 
-    def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
+    def __init__(
+        self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600, batch: ScriptBatch | None = None
+    ) -> None:
         self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
+        self._batch = batch or ScriptBatch(redis)
         self._put = redis.register_script(PUT_SCRIPT)
 
     @property
@@ -228,7 +239,7 @@ class RedisSoulCache:
     async def get(self, user_id: UUID) -> CachedSoul:
         mark: bytes | None = None
         try:
-            found: list[Any] = await self._redis.mget(base_key(user_id), mark_key(user_id))
+            found: list[Any] = await self._batch.execute("MGET", base_key(user_id), mark_key(user_id))
             token, mark = found[0], found[1] or NO_MARK
             return CachedSoul(None if token is None else (await self._tokens(user_id)).decode(token), mark)
         except CACHE_ERRORS as error:

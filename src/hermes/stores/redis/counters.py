@@ -257,6 +257,24 @@ class ScriptBatch:
         reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
         return reply
 
+    async def execute(self, *command: Any) -> Any:
+        """Run a command and return its reply, as `run` does."""
+        return await self._add(None, (), command, None)
+
+    async def execute_all(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Run commands in one trip and return their replies; raises the first error among them. Not a transaction: commands of other
+        callers may come between."""
+        return await asyncio.gather(*(self._add(None, (), command, None) for command in commands))
+
+    async def aclose(self) -> None:
+        """End the trip under way. Callers that still wait for it, or for the next one, get a ConnectionError."""
+        waiting, self._waiting = self._waiting, []
+        self._joined.clear()
+        fail_calls(waiting, ConnectionError("the connection to Redis is being closed"))
+        if self._trip is not None:
+            self._trip.cancel()
+            await asyncio.gather(self._trip, return_exceptions=True)
+
     def _add(self, script: AsyncScript | None, keys: Sequence[str], args: Sequence[Any], joined: Joined | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()

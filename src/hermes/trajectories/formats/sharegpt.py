@@ -11,8 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
 
 from hermes.graph.message import METADATA, canonical, canonical_message
 from hermes.graph.node import Node
@@ -22,10 +27,11 @@ from hermes.trajectories.formats.files import LineFile, spaced_json
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.sharegpt_turns import SPEAKERS, ShareGptConversation, TurnError, to_messages, to_turns
-from hermes.trajectories.text_rows import TextRow, replace_surrogates, text_placement, text_rows, trained_turn_digest
+from hermes.trajectories.text_rows import TextRow, replace_surrogates, text_placement, text_rows
 
 FILE_NAME = "sharegpt.jsonl"
-_DECODER = json.JSONDecoder()
+_DECODER = Decoder()
+_escape = encode_basestring_ascii
 
 
 class ShareGptWriter:
@@ -43,27 +49,22 @@ class ShareGptWriter:
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for place, row in enumerate(text_rows(plan.calls, has_own_turn)):
             conversation = to_turns(row.messages)
-            line = record(place, row, conversation, self._source)
-            text = spaced_json(line)
-            check_line(text, row)
-            self._write_line(line, text)
-            digests = [trained_turn_digest(turn["from"], turn["value"], is_trained=turn["train"]) for turn in line["conversations"]]
+            line = line_of(place, row, conversation, self._source)
+            parsed = check_line(line.text, row)
+            if self._rest is None:
+                self._file.write(line.text + b"\n")
+            else:
+                bare, rest = bare_lines(parsed)
+                self._file.write(bare)
+                self._rest.write(rest)
             for index, call in row.trained.items():
-                where = text_placement(self.rows, digests, conversation.places[index])
-                yield Placement(call, where, differs=not line["on_policy"])
+                where = text_placement(self.rows, line.digests, conversation.places[index])
+                yield Placement(call, where, differs=line.differs)
             self.rows += 1
 
     def close(self) -> None:
         for file in self.files:
             file.close()
-
-    def _write_line(self, line: Mapping[str, Any], text: str) -> None:
-        if self._rest is None:
-            self._file.write(text.encode("ascii") + b"\n")
-            return
-        bare, rest = bare_lines(line)
-        self._file.write(bare)
-        self._rest.write(rest)
 
 
 def has_own_turn(message: Node) -> bool:
@@ -71,39 +72,51 @@ def has_own_turn(message: Node) -> bool:
     return SPEAKERS[message["role"]] != "tool"
 
 
-def record(place: int, row: TextRow, conversation: ShareGptConversation, source: str) -> dict[str, Any]:
-    """Return one line of the file; `place` is the row's index in its session."""
-    trained = {conversation.places[index]: call for index, call in row.trained.items()}
+class WrittenLine(NamedTuple):
+    """One line of the file."""
+
+    text: bytes
+    """What `json.dumps` writes, without the line's end."""
+    digests: list[str]
+    """The `text_digest` of each turn."""
+    differs: bool
+    """Whether the row differs from what was sent."""
+
+
+def line_of(place: int, row: TextRow, conversation: ShareGptConversation, source: str) -> WrittenLine:
+    """Return one line; `place` is the row's index in its session.
+
+    Each text is escaped once, for the line and for the digest of its turn: the encoder of objects would take three times as long."""
+    trained = {conversation.places[index] for index in row.trained}
     differences = [*row.differences(has_reasoning=True), *conversation.differences]
-    return {
-        "conversations": [
-            {"from": turn["from"], "value": turn["value"], "train": index in trained} for index, turn in enumerate(conversation.turns)
-        ],
-        "tools": json.dumps(row.tools) if row.tools else "[]",
-        "source": replace_surrogates(source),
-        "id": replace_surrogates(f"{row.session}#{place}"),
-        "on_policy": not differences,
-        "hermes": {
-            "session": replace_surrogates(row.session),
-            "rollout": replace_surrogates(row.rollout),
-            "row": place,
-            "responses": [call.response_id for call in row.calls],
-            "off_policy": "; ".join(differences),
-            "left_out": row.left_out,
-            "rest": json.dumps(conversation.rest, separators=(",", ":")) if any(conversation.rest) else "[]",
-        },
-    }
+    turns, digests = [], []
+    for index, turn in enumerate(conversation.turns):
+        speaker, value, mark = turn["from"], _escape(turn["value"]), "true" if index in trained else "false"
+        turns.append(f'{{"from": "{speaker}", "value": {value}, "train": {mark}}}')
+        digests.append(sha256(f'{{"from":"{speaker}","train":{mark},"value":{value}}}'.encode("ascii")).hexdigest())
+    session, rollout = replace_surrogates(row.session), replace_surrogates(row.rollout)
+    tools = _escape(json.dumps(row.tools)) if row.tools else '"[]"'
+    rest = _escape(json.dumps(conversation.rest, separators=(",", ":"))) if any(conversation.rest) else '"[]"'
+    responses = '", "'.join([call.response_id for call in row.trained.values()])
+    text = (
+        f'{{"conversations": [{", ".join(turns)}], "tools": {tools}, "source": {_escape(replace_surrogates(source))}, '
+        f'"id": {_escape(f"{session}#{place}")}, "on_policy": {"false" if differences else "true"}, '
+        f'"hermes": {{"session": {_escape(session)}, "rollout": {_escape(rollout)}, "row": {place}, "responses": ["{responses}"], '
+        f'"off_policy": {_escape("; ".join(differences))}, "left_out": {spaced_json(row.left_out)}, "rest": {rest}}}}}'
+    )
+    return WrittenLine(text.encode("ascii"), digests, bool(differences))
 
 
-def check_line(text: str, row: TextRow) -> None:
-    """Raise TrajectoryError if the line does not hold exactly the row's messages."""
-    line, end = _DECODER.raw_decode(text)
+def check_line(text: bytes, row: TextRow) -> dict[str, Any]:
+    """Parse a line again and return it; raise TrajectoryError if it does not hold exactly the row's messages."""
     try:
+        line: dict[str, Any] = _DECODER.decode(text)
         messages = read_messages(line)
-    except (TurnError, ValueError, KeyError, TypeError) as error:
+    except (TurnError, MsgspecError, ValueError, KeyError, TypeError) as error:
         raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed again ({error}); please report this") from error
-    if end != len(text) or len(messages) != len(row.messages) or not all(map(_is_same, messages, row.messages)):
+    if len(messages) != len(row.messages) or not all(map(_is_same, messages, row.messages)):
         raise TrajectoryError(f"session {row.session}: a ShareGPT line was parsed to other messages; please report this")
+    return line
 
 
 def _is_same(parsed: dict[str, Any], message: Node) -> bool:

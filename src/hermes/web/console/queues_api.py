@@ -91,7 +91,7 @@ def worker_api_routes(web: ConsoleWeb) -> APIRouter:
         chores = await operations.workers.list_chores()
         return respond({"data": [process_json(view) for view in found], "chores": [chore_json(chore) for chore in chores], "next": None})
 
-    @routes.post("/v1/ops/workers/{process_id}/give-away", summary="Give the turns of a dead or silent process to other workers")
+    @routes.post("/v1/ops/workers/{process_id}/give-away", summary="Give the turns of a stalled or silent process to other workers")
     async def give_away(process_id: UUID, actor: Annotated[Actor, Depends(find_actor)]) -> JSONResponse:
         return respond({"turns": await translate(lambda: operations.workers.give_away(actor, process_id))})
 

@@ -1,4 +1,4 @@
-"""`/console/workers`: which processes live, which are dead or silent, what each does, and who does the chores."""
+"""`/console/workers`: which processes live, which are stalled or silent, what each does, and who does the chores."""
 
 from collections import Counter
 from datetime import UTC, datetime

@@ -19,7 +19,7 @@ from hermes.trajectories.compress.token_scale import TokenScale
 from hermes.trajectories.compress.worker import ChunkOutcome, RowStatus, compress_lines
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
-from hermes.trajectories.formats.sharegpt import read_messages, record
+from hermes.trajectories.formats.sharegpt import line_of, read_messages
 from hermes.trajectories.imports import import_file
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.sharegpt_turns import to_turns
@@ -280,7 +280,7 @@ def test_nor_is_one_of_our_own(rounds: int, size: int) -> None:
         if len(call.response.prefix) == 2 * rounds + 2
     ]
     [row] = text_rows([call])
-    value = record(0, row, to_turns(row.messages), "x")
+    value = json.loads(line_of(0, row, to_turns(row.messages), "x").text)
     seen = estimate_row(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE)
     assert seen is not None
     read = read_row(b"", value)

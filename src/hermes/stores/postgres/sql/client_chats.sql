@@ -137,6 +137,10 @@ from unnest(%(places)s::integer[], %(users)s::uuid[], %(quotes)s::bigint[]) as g
     lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
 where near.user_id = given.user_id
 
+-- name: recorded
+-- Whether `record` wrote the call with its sample. Calls are looked for by their id alone: they lie in months.
+select session_id from calls where id = %(call_id)s and session_id = %(session_id)s
+
 -- name: note
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
 insert into door_samples (user_id, session_id, head, length, shown, whole, echo, quotes)

@@ -124,14 +124,7 @@ select %(session_id)s, body from unnest(%(bodies)s::bytea[]) with ordinality as 
 order by place
 
 -- name: drop_all
-with
-    a as (delete from graph_messages where session_id = %(session_id)s),
-    b as (delete from graph_log where session_id = %(session_id)s),
-    c as (delete from graph_versions where session_id = %(session_id)s),
-    d as (delete from graph_overlays where session_id = %(session_id)s),
-    e as (delete from graph_samples where session_id = %(session_id)s),
-    f as (delete from graph_annotations where session_id = %(session_id)s)
-delete from graph_chats where session_id = %(session_id)s
+select drop_graph_rows(array[%(session_id)s::uuid])
 
 -- name: move_session
 update sessions set head = %(head)s, length = %(length)s, live = %(live)s, mark = %(mark)s

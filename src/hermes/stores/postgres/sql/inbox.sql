@@ -77,25 +77,13 @@ select turn_id, conversation_id, user_id, seq, epoch, attempts as attempt, coale
 from message
 
 -- name: start
--- Behind `claim` and `claim_rest`, which it reads as `claimed`: what the first steps of a turn need, so that none of them asks for itself. The session is
--- the one that `find_current` finds. A credit is reserved for a user whom step resolve_user will let pass.
-, newest as (
-    select sessions.id, message.is_shared
-    from message cross join lateral (
-        select id from sessions where conversation_id = message.conversation_id order by number desc limit 1
-    ) as sessions
-), session as (
-    update sessions set last_at = clock_timestamp() from newest
-    where sessions.id = newest.id and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null
-        and sessions.is_shared = newest.is_shared
-    returning sessions.id, sessions.user_id, previous, head, length
-)
-select claimed.*, state, tier, language, referral_code, trains, referred_by, users.created_at,
-    session.id as session_id, session.user_id as session_user_id, previous, head, length,
-    case when state = 'active' and (platform = 'rest' or recent <= %(per_minute)s)
-        then reserve_credit(claimed.user_id, claimed.turn_id, 1) end as credit
-from claimed join users on users.id = claimed.user_id join conversations on conversations.id = claimed.conversation_id
-left join session on true
+-- As `claim` and `claim_rest`, with what the first steps of the turn need. Migration 0046 explains it.
+select * from start_turn(%(turn_id)s, %(worker)s, %(per_minute)s, %(idle_s)s)
+
+-- name: start_turns
+-- Fetch jobs of turns, and claim their turns.
+select job_id, job_task, subject, tries, (started).*
+from start_turns(%(queue)s, %(worker_id)s, %(limit)s, %(worker)s, %(per_minute)s, %(idle_s)s)
 
 -- name: waiting_behind
 select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, traceparent

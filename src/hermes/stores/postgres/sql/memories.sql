@@ -40,35 +40,15 @@ where user_id = %(user_id)s and superseded_at is null and (expires_at is null or
 and id in (select fact_id from shared_facts where conversation_id = %(conversation_id)s and user_id = %(user_id)s)
 order by number
 
--- name: candidates
--- Exact: it looks at every fact of the user. An approximate index would find other users' facts first, and then too few of this user.
-select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance,
+-- name: index
+-- What recall compares, newest first, unless what the caller holds is still the newest: then one row without a fact.
+select memory_versions.version, id, expires_at,
+    case when model = %(model)s then vector_send(embedding) end as vector,
     case when sealed_model = %(model)s then sealed_vector end as sealed_vector, terms
-from user_memory
-where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
-order by distance, number desc
-
--- name: near
--- Exact as well: the distance of every fact is computed. The words of a fact are compared only if the index says that it shares one. Sealed
--- vectors are compared elsewhere, so all of them are read.
-with live as materialized (
-    select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance, number, length(terms) as size,
-        sealed_model = %(model)s as is_sealed
-    from user_memory
-    where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
-), chosen as (
-    (select id from live order by distance, number desc limit %(limit)s)
-    union
-    select id from live where is_sealed
-    union
-    select id from user_memory
-    where user_id = %(user_id)s and key is null and superseded_at is null and term_numbers(terms) && %(asked)s::bigint[]
-), known as (
-    select count(*) as facts, coalesce(sum(size), 0)::bigint / 8 as terms from live
-)
-select live.id, distance, case when is_sealed then sealed_vector end, user_memory.terms, known.facts, known.terms
-from chosen join live using (id) join user_memory using (id) cross join known
-order by distance, live.number desc
+from memory_versions left join user_memory on user_memory.user_id = memory_versions.user_id and key is null and superseded_at is null
+    and memory_versions.version is distinct from %(held)s::uuid
+where memory_versions.user_id = %(user_id)s
+order by number desc
 
 -- name: supersede
 update user_memory set superseded_at = %(now)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_at is null

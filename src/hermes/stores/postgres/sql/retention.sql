@@ -20,16 +20,5 @@ with next as (
     select id, number, length > 0 and last_at < %(before)s as is_old from sessions where number > %(after)s order by number limit %(limit)s
 ), old as (
     select id from sessions where id in (select id from next where is_old) for update skip locked
-), emptied as (
-    update sessions set length = 0, live = 0, erased = null, mark = gen_random_uuid(), ended_at = coalesce(ended_at, clock_timestamp())
-    where id in (select id from old)
-),
-    a as (delete from graph_messages where session_id in (select id from old)),
-    b as (delete from graph_log where session_id in (select id from old)),
-    c as (delete from graph_versions where session_id in (select id from old)),
-    d as (delete from graph_overlays where session_id in (select id from old)),
-    e as (delete from graph_samples where session_id in (select id from old)),
-    f as (delete from graph_annotations where session_id in (select id from old)),
-    g as (delete from graph_chats where session_id in (select id from old)),
-    h as (delete from door_samples where session_id in (select id from old))
-select coalesce(max(number), %(after)s) as last, (select count(*) from old) as deleted, count(*) = %(limit)s as has_more from next
+)
+select coalesce(max(number), %(after)s) as last, (select drop_graphs(array(select id from old))) as deleted, count(*) = %(limit)s as has_more from next

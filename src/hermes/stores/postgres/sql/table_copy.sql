@@ -1,11 +1,11 @@
 -- The shape of a database, for copies of it. Only the schema that Hermes works in, and nothing that belongs to an extension.
 
 -- name: columns
--- Partitions are read and written through their table: the target has its own.
+-- Partitions are read and written through their table: the target has its own. Triggers of the target write memory_versions.
 select class.relname, attribute.attname, format_type(attribute.atttypid, attribute.atttypmod)
 from pg_class as class join pg_attribute as attribute on attribute.attrelid = class.oid
 where class.relnamespace = current_schema()::regnamespace and class.relkind in ('r', 'p') and not class.relispartition
-    and class.relname <> 'schema_migrations'
+    and class.relname not in ('schema_migrations', 'memory_versions')
     and attribute.attnum > 0 and not attribute.attisdropped and attribute.attgenerated = ''
     and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = class.oid and deptype = 'e')
 order by class.relname, attribute.attnum

@@ -9,3 +9,8 @@ select end_turn(
     %(platform)s, %(meta)s, %(seq)s, %(thread)s, %(reply_to)s, %(state)s, %(parts)b, %(are_messages)s,
     %(notes)s, %(is_learned)s
 )
+
+-- name: end_call
+select end_call(
+    %(turn_id)s, %(step)s, %(index)s, %(attempt)s, %(epoch)s, %(result)s, %(facts)s, %(us)s, %(call)s
+)

@@ -26,13 +26,21 @@ where turn_id = any(array(
     and (created_at, turn_id) < (%(at)s, %(id)s) and created_at > %(since)s
 order by created_at desc, turn_id desc limit %(max_scanned)s
 
+-- name: has_many_fell_over
+-- Whether there are more calls of `scan_fell_over` than one page looks through.
+select count(*) = %(max_scanned)s from (
+    select from calls
+    where jsonb_array_length(attempts) > 1 and created_at <= %(at)s + interval '1 day' and created_at > %(since)s - interval '1 hour'
+    limit %(max_scanned)s
+) as found
+
 -- name: scan_fell_over
--- A call is recorded before its turn ends, or soon after it: what the turn taught is learned by a later job.
+-- For few such calls: it looks at all of them. A call is recorded before its turn ends, or soon after it: what the turn taught is learned by
+-- a later job.
 select * from interactions
 where turn_id = any(array(
         select turn_id from calls
         where jsonb_array_length(attempts) > 1 and created_at <= %(at)s + interval '1 day' and created_at > %(since)s - interval '1 hour'
-        order by created_at desc limit %(max_scanned)s
     ))
     and (created_at, turn_id) < (%(at)s, %(id)s) and created_at > %(since)s
 order by created_at desc, turn_id desc limit %(max_scanned)s

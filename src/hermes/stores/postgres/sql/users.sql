@@ -184,20 +184,8 @@ update inbox set event_key = turn_id, envelope = '' where user_id = %(user_id)s
 
 -- name: forget_graphs
 -- The sessions that the user opened stay as empty frames. What others said in them was sealed with the same key.
-with theirs as (
-    update sessions set length = 0, live = 0, seed = '', erased = null, mark = gen_random_uuid(),
-        ended_at = coalesce(ended_at, clock_timestamp())
-    where user_id = %(user_id)s
-    returning id
-),
-    a as (delete from graph_messages where session_id in (select id from theirs)),
-    b as (delete from graph_log where session_id in (select id from theirs)),
-    c as (delete from graph_versions where session_id in (select id from theirs)),
-    d as (delete from graph_overlays where session_id in (select id from theirs)),
-    e as (delete from graph_samples where session_id in (select id from theirs)),
-    f as (delete from graph_annotations where session_id in (select id from theirs)),
-    g as (delete from graph_chats where session_id in (select id from theirs))
-delete from door_samples where session_id in (select id from theirs)
+with theirs as (update sessions set seed = '' where user_id = %(user_id)s returning id)
+select drop_graphs(array(select id from theirs))
 
 -- name: forget_memory
 with nights as (delete from dream_nights where user_id = %(user_id)s),
@@ -272,19 +260,12 @@ delete from inbox where user_id = %(user_id)s and account_id = %(account)s
 -- Where no other user spoke, the whole graph is deleted and the session stays empty. Where others spoke, the graph stays for them, without
 -- this user's words.
 with theirs as (
-    update sessions set length = 0, live = 0, erased = null, mark = gen_random_uuid(), ended_at = coalesce(ended_at, clock_timestamp())
+    select id from sessions
     where user_id = %(user_id)s and account_id = %(account)s
         and not exists (select from inbox where inbox.conversation_id = sessions.conversation_id)
-    returning id
-),
-    a as (delete from graph_messages where session_id in (select id from theirs)),
-    b as (delete from graph_log where session_id in (select id from theirs)),
-    c as (delete from graph_versions where session_id in (select id from theirs)),
-    d as (delete from graph_overlays where session_id in (select id from theirs)),
-    e as (delete from graph_samples where session_id in (select id from theirs)),
-    f as (delete from graph_annotations where session_id in (select id from theirs)),
-    g as (delete from graph_chats where session_id in (select id from theirs))
-delete from door_samples where session_id in (select id from theirs)
+    for update
+)
+select drop_graphs(array(select id from theirs))
 
 -- name: leave_conversations
 update conversations set channel_id = 'forgotten/' || id

@@ -99,7 +99,9 @@ with given as (
     update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()
     from given
     where sessions.id = given.session_id and sessions.head = given.head and not exists (
-        select from sampled join graph_samples on graph_samples.session_id = given.session_id and graph_samples.name = sampled.name
+        -- One look into the index for each sample, however many samples there are.
+        select from sampled,
+            lateral (select from graph_samples where session_id = given.session_id and name = sampled.name offset 0) as known
         where sampled.place = given.place
     )
     returning sessions.id, live, sessions.length - given.count as before

@@ -32,7 +32,7 @@ from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.kill_switch import PostgresKillSwitchRecords
 from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS, ScriptBatch
+from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS, Joined, ScriptBatch
 from hermes.stores.redis.global_spend import RedisGlobalSpend
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -639,12 +639,12 @@ class Lossy(ScriptBatch):
         self.lost, self.late, self.lost_locks = lost, late, lost_locks
         self.on_their_way: list[tuple[AsyncScript, Sequence[str], Sequence[Any]]] = []
 
-    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         if script.script == SCRIPTS["reserve"] and self.late:
             self.late -= 1
             self.on_their_way.append((script, keys, args))
             raise ConnectionError("late")
-        reply = await super().run(script, keys, args)
+        reply = await super().run(script, keys, args, joined=joined)
         if script.script == SCRIPTS["reserve"] and reply[0] == b"reserved" and self.lost:
             self.lost -= 1
             raise ConnectionError("lost")

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
 
-from hermes.stores.redis.counters import MAX_SCRIPTS, ScriptBatch, ScriptCall
+from hermes.stores.redis.counters import MAX_SCRIPTS, Joined, ScriptBatch, ScriptCall
 
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 DOUBLE = "return redis.call('INCRBY', KEYS[1], redis.call('GET', KEYS[1]))"
@@ -138,5 +138,44 @@ async def test_a_batch_that_closes_ends_its_trip_also_when_its_caller_is_gone(re
 async def test_other_commands_take_the_same_trip(house: House) -> None:
     await house.redis.set("b", "x")
     before = house.trips
-    assert await asyncio.gather(house.run("n"), house.batch.execute("MGET", "b", "missing")) == [1, [b"x", None]]
+    assert await asyncio.gather(house.run("n"), house.batch.read("MGET", "b", "missing")) == [1, [b"x", None]]
     assert house.trips == before + 1
+
+
+async def test_calls_that_may_be_joined_go_as_one_and_share_the_reply(house: House) -> None:
+    many = house.redis.register_script(
+        "for _, amount in ipairs(ARGV) do redis.call('INCRBY', KEYS[1], amount) end return redis.call('GET', KEYS[1])"
+    )
+    each = house.redis.register_script("for _, key in ipairs(KEYS) do redis.call('INCR', key) end return #KEYS")
+    run = house.batch.run
+    replies = await asyncio.gather(
+        *(run(many, ["n"], [amount], joined=Joined.KEYS) for amount in (1, 2, 3)),
+        run(many, ["m"], [5], joined=Joined.KEYS),
+        *(run(each, [key], (), joined=Joined.SCRIPT) for key in ("x", "y", "x")),
+    )
+    assert replies == [b"6", b"6", b"6", b"5", 3, 3, 3]
+    assert house.trips == 1
+    assert await house.redis.mget("n", "m", "x", "y") == [b"6", b"5", b"2", b"1"]
+
+
+async def test_equal_reads_are_sent_once_in_a_trip_and_again_in_the_next(house: House) -> None:
+    await house.redis.set("n", 1)
+    seen: list[int] = []
+    inner = house.batch._round_trip
+
+    async def counted(taken: Sequence[ScriptCall]) -> list[Any]:
+        seen.append(len(taken))
+        return await inner(taken)
+
+    house.batch._round_trip = counted  # type: ignore[method-assign]
+    assert await asyncio.gather(*(house.batch.read("GET", "n") for _ in range(3))) == [b"1"] * 3
+    await house.redis.set("n", 2)
+    assert await house.batch.read("GET", "n") == b"2"
+    assert seen == [1, 1]
+
+
+async def test_a_posted_script_runs_and_its_failure_is_no_error(house: House) -> None:
+    house.batch.post(house.add, ["n"])  # without its argument: the script fails
+    fine = house.redis.register_script("return redis.call('INCR', KEYS[1])")
+    house.batch.post(fine, ["n"])
+    assert await house.batch.read("GET", "n") == b"1"

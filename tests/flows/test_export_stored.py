@@ -52,9 +52,11 @@ class House:
         body = {"model": "toy", "messages": messages, "user": name, **more}
         got = await self.service.post("/v1/chat/completions", body, {**key, **(headers or {})})
         assert got.status == 200, got.body
+        await self.service.hermes.gateway.wait_settled()  # for what reads the stores next
         return got.body["choices"][0]["message"]
 
     async def hermes(self, *words: object) -> Ended:
+        await self.service.hermes.gateway.wait_settled()
         return await hermes(self.service, self.folder, *words)
 
     async def export(self, *words: object, out: str = "rows") -> dict[str, Any]:
@@ -66,6 +68,7 @@ class House:
         return summary
 
     async def do(self, query: str, *values: Any) -> list[Any]:
+        await self.service.hermes.gateway.wait_settled()
         async with self.service.database.begin() as tx:
             cursor = await connection_of(tx).execute(query.encode(), values)
             return await cursor.fetchall() if cursor.description else []

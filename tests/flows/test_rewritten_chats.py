@@ -172,6 +172,7 @@ async def test_a_name_of_the_chat_in_the_request_is_enough(house: House) -> None
         ("seven", {"prompt_cache_key": "my-app-v1"}),
     ):
         await house.say([SYSTEM, user(text)], f"{text} it is", **body)
+        await house.service.hermes.gateway.wait_settled()  # so that the chats begin in this order
     await house.say([{"role": "system", "content": "Another."}, user("eight")], "eight it is", prompt_cache_key=key)
     graphs = await house.graphs()
     answers = [[answer.partition(" ")[0] for _, answer in sampled(graph)] for graph in graphs.values()]

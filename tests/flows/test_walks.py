@@ -87,6 +87,7 @@ async def test_an_api_call_walks_as_the_page_says(database_url: str, redis_url: 
         entered = EnteredFiles()
         with entered.watching():
             await house.say([{"role": "user", "content": "Capital of Peru?"}], "Lima.")
+            await house.service.hermes.gateway.wait_settled()
     files = walk("An API call")
     assert entered.in_order_of(files) == files
 

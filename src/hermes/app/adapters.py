@@ -62,6 +62,7 @@ from hermes.stores.postgres.spend_sums import PostgresSpendSums
 from hermes.stores.postgres.turn_end import PostgresTurnEnds
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.agent_spend import RedisAgentSpend
+from hermes.stores.redis.announced_answers import RedisAnnouncedAnswers
 from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakerReader, RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
@@ -157,7 +158,7 @@ async def open_adapters(
         replies=replies,
         alerts=alerts,
         alerting=alerting,
-        chats=PostgresClientChats(database, keyring),
+        chats=PostgresClientChats(database, keyring, RedisAnnouncedAnswers(client, batch)),
         agents=PostgresAgents(),
         calls=calls,
         budgets=budgets,

@@ -47,6 +47,7 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
+encode_body = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 FINAL_LINE_BREAKS = b"\n\n"
 """Line breaks that some servers leave out at the end of a stream."""
 
@@ -215,7 +216,7 @@ class HttpBackend(ABC):
             if ask.needs_tools and not self.supports_tools(model):
                 raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
             fields = self._encode(ask, model, stream=stream)
-            body = json.dumps(fields, separators=(",", ":"), allow_nan=False)
+            body = encode_body(fields)
         except CannotEncode as unfit:
             raise Unsupported(str(unfit), backend=self.name, model=model) from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -24,6 +24,7 @@ For clients that send the whole chat with each request, as OpenAI's do:
 request_fields    which fields of a body go to which servers, and how an error shows a wrong value
 chat_request      checks a client's body and turns it into a request to the gateway
 quoted_answers    recognises our answers in chats that a client has rewritten or summed up
+unwritten_answers   the answers that clients have before their records are written, and the requests that wait for one
 client_chats      finds the chat of a request and writes the answer into its message graph
 completions       the end user, the models they may use, one answer or several
 

@@ -15,7 +15,7 @@ from typing import Any
 from hermes.gateway.request_fields import DROPPED_FIELDS, REFUSED_FIELDS, but_got, show_value
 from hermes.graph import MessageError
 from hermes.graph.call import freeze_tools
-from hermes.graph.message import REASONING, FrozenDict, canonical, check_message, freeze_items
+from hermes.graph.message import REASONING, FrozenDict, canonical, canonical_message, check_message, freeze_items
 from hermes.ports.backends import ChatMessage, ModelRequest
 
 MAX_MESSAGES = 100_000
@@ -265,6 +265,8 @@ def clean_message(message: ChatMessage) -> dict[str, Any]:
 
 def message_key(message: ChatMessage) -> bytes:
     """The bytes by which a message is recognised, whatever fields the client added or nulls it left out."""
+    if len(message) == 2 and message["role"] != "developer" and isinstance(message.get("content"), str):
+        return canonical_message(message)  # the usual case: it has nothing to leave out
     return canonical(role_fields(message))
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,7 @@ from hermes.gateway.quoted_answers import (
     text_of,
     words_of,
 )
+from hermes.gateway.unwritten_answers import UnwrittenAnswers
 from hermes.graph import CallRecord, MessageGraph, Overlay, Turn, edit
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import METADATA, canonical, canonical_message
@@ -43,6 +45,8 @@ from hermes.ports.models import ModelCall, ModelCalls
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry, Graphs
 
+MAX_WAITED_FOR = 2
+"""How many of the newest answers that a request shows may be unrecorded yet in another process."""
 MIN_ECHO_WORDS = 4
 """An answer with fewer words is recognised only together with the message before it."""
 
@@ -55,10 +59,14 @@ class ChatStores:
     graphs: Graphs
     calls: ModelCalls
     transactions: Transactions
+    unwritten: UnwrittenAnswers = field(default_factory=UnwrittenAnswers, init=False, repr=False)
 
 
 class ChatRecorder:
-    """Records the answers to one request. Several answers to the request are several samples in one context, in one chat."""
+    """Records the answers to one request. Several answers to the request are several samples in one context, in one chat.
+
+    The only answer to a request need not wait for its record: while the model answers, `look_ahead` looks for the chat, and if the answer
+    can be appended to it, `place` says where it will be recorded."""
 
     def __init__(
         self,
@@ -81,11 +89,96 @@ class ChatRecorder:
         self._traced: Sequence[UUID] | None = None
         self._context: ShownContext | None = None
         self._turn: Turn | None = None
+        self._looking: asyncio.Task[ChatMatch | None] | None = None
+        self._place: PlannedRecord | None = None
+        self._announced: Sequence[bytes] = ()
+        self._is_placed = False
+
+    @contextmanager
+    def look_ahead(self) -> Iterator[None]:
+        """Look for the chat while the block runs. A chat with a name is locked first, and an answer that the client may fetch again is
+        recorded before the client has it."""
+        if self._name is None and self._request.kept is None:
+            self._looking = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            if not self._is_placed:  # the answer is recorded already, or there is none
+                self._withdraw()
+            if self._looking is not None:
+                self._looking.cancel()
+                self._looking.add_done_callback(lambda looking: looking.cancelled() or looking.exception())
+
+    async def _look(self) -> ChatMatch | None:
+        """The chat to append to, which may be a new one; None if that is not known before the list is locked."""
+        chats, fingerprints = self._stores.chats, self._fingerprinter.fingerprints
+        await self._wait_for_answers()
+        if fingerprints:
+            found = await chats.look(self._user_id, fingerprints)
+            if found is None or not self._can_append(found):
+                return None
+        elif self._hint:
+            return None
+        else:
+            found = await chats.plan(self._user_id)
+        # Before the answer can leave, so that no process takes the next request of the chat for one of a new chat.
+        self._announced, sent = await chats.announce(self._user_id, self._fingerprinter.shown, found.session_id)
+        traces = self._traces()
+        if found.is_new and (traces.contexts or traces.spans) and await chats.is_traced(self._user_id, traces):
+            return None
+        await sent
+        return found
+
+    async def _wait_for_answers(self) -> None:
+        """Wait for the records of the answers that the request shows, or that are in the chat that it names."""
+        unwritten, by_id = self._stores.unwritten, None
+        if unwritten.has_any(self._user_id):
+            await (
+                unwritten.wait_for(self._user_id, self._shown_digests()) if self._name is None else unwritten.wait_for_all(self._user_id)
+            )
+        if self._name is not None:
+            with suppress(ValueError):
+                by_id = UUID(self._name)
+        newest = [fingerprint.context for fingerprint in self._fingerprinter.fingerprints[-MAX_WAITED_FOR:]]
+        if newest or by_id is not None:
+            await self._stores.chats.wait_for_announced(self._user_id, newest, by_id)
+
+    def _shown_digests(self) -> Iterator[bytes]:
+        """The digests by which a request shows an answer that may be unwritten yet."""
+        for fingerprint in self._fingerprinter.fingerprints:
+            yield fingerprint.shown
+            yield fingerprint.echo
+        traces = self._traces()
+        yield from traces.contexts
+        yield from traces.spans
+
+    def _withdraw(self) -> None:
+        names, self._announced = self._announced, ()
+        self._stores.chats.withdraw(names)
+
+    async def place(self, completion: Completion) -> UUID | None:
+        """Return the chat in which an answer will be recorded, and have requests that show it wait for that; None if the answer must be
+        recorded first. Never raises."""
+        if self._looking is None or self._stores.unwritten.is_full:
+            return None
+        if not self._looking.done():
+            await asyncio.wait([self._looking])
+        if self._looking.cancelled() or self._looking.exception() is not None:
+            return None  # the client has left; or the record meets the same error, and reports it
+        found = self._looking.result()
+        if found is None:
+            return None
+        message = clean_message(completion.message)
+        fingerprint = self._fingerprint(found, message)
+        self._is_placed = True
+        self._place = PlannedRecord(found, message, fingerprint, self._stores.unwritten.add(self._user_id, fingerprint, found.known))
+        return found.session_id
 
     @asynccontextmanager
     async def open_chat(self) -> AsyncIterator[None]:
         """Choose the chat before there is an answer: several answers that come at once must all find the same chat. A chat that was begun
         for them and got none is removed again."""
+        await self._wait_for_answers()
         async with self._stores.transactions.begin() as tx:
             self._session_id = (await self._chat(tx)).session_id
         try:
@@ -96,11 +189,26 @@ class ChatRecorder:
 
     async def record(self, call: ModelCall, completion: Completion) -> UUID:
         """The gateway's CallRecorder: write the call's row and the answer, in one statement if possible, or else in one transaction."""
-        session_id = await self.append(call, completion)
-        if session_id is None:
-            async with self._stores.transactions.begin() as tx:
-                session_id = await self._write(tx, call, completion)
-                await self._stores.calls.add(tx, replace(call, session_id=session_id))
+        place, self._place = self._place, None
+        if place is None:
+            await self._wait_for_answers()
+            session_id = await self.append(call, completion)
+        else:
+            try:
+                await self._stores.unwritten.gather()
+                session_id = await self._append(place.chat, place.message, place.fingerprint, call, completion)
+                if session_id is None:  # another request of the chat came first
+                    self._session_id = place.chat.session_id
+                    return await self._lock_and_write(call, completion)
+            finally:
+                place.end()
+                self._withdraw()
+        return session_id if session_id is not None else await self._lock_and_write(call, completion)
+
+    async def _lock_and_write(self, call: ModelCall, completion: Completion) -> UUID:
+        async with self._stores.transactions.begin() as tx:
+            session_id = await self._write(tx, call, completion)
+            await self._stores.calls.add(tx, replace(call, session_id=session_id))
         return session_id
 
     async def append(self, call: ModelCall, completion: Completion) -> UUID | None:
@@ -114,8 +222,21 @@ class ChatRecorder:
         if found is None and self._hint:
             return None  # a chat has to be looked for by more than that
         message = clean_message(completion.message)
-        entries, fingerprint = self._entries(found, message, call, completion), self._fingerprint(found, message)
-        return await chats.add(self._user_id, found, entries, fingerprint, call, unless=NO_TRACES if found is not None else self._traces())
+        unless = NO_TRACES if found is not None else self._traces()
+        return await self._append(found, message, self._fingerprint(found, message), call, completion, unless=unless)
+
+    async def _append(
+        self,
+        found: ChatMatch | None,
+        message: ChatMessage,
+        fingerprint: ChatFingerprint | None,
+        call: ModelCall,
+        completion: Completion,
+        *,
+        unless: ChatTraces = NO_TRACES,
+    ) -> UUID | None:
+        entries = self._entries(found, message, call, completion)
+        return await self._stores.chats.add(self._user_id, found, entries, fingerprint, call, unless=unless)
 
     async def _drop_empty(self, session_id: UUID) -> None:
         # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
@@ -156,7 +277,7 @@ class ChatRecorder:
     def _hint(self) -> bytes:
         """The client's own name of the chat, with the system prompt, because its subagents may use the same name; empty without one."""
         key = self._request.cache_key
-        return f"{key}/".encode() + system_digest(self._request.messages) if key else b""
+        return f"{key}/".encode() + self._fingerprinter.system if key else b""
 
     async def _find_hinted(self, tx: Transaction) -> ChatMatch | None:
         if not self._hint:
@@ -170,7 +291,7 @@ class ChatRecorder:
         """What the request may show of a chat that it rewrites or summarises. Without a message of ours and a long text it has no trace."""
         if self._request_traces is None:
             shown, messages = self._fingerprinter, self._request.messages
-            self._request_traces = request_traces([mark.context for mark in shown.fingerprints], system_digest(messages), messages)
+            self._request_traces = request_traces([mark.context for mark in shown.fingerprints], shown.system, messages)
         return self._request_traces
 
     async def _trace(self) -> Sequence[UUID]:
@@ -227,6 +348,17 @@ class ChatRecorder:
         graph.commit(turn, message, record_of(self._request, call, completion, self._limits))
         head = await self._stores.graphs.save(tx, found.session_id, found.head, graph)
         return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).fingerprint_after(message)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRecord:
+    """Where an answer will be recorded that its client has already."""
+
+    chat: ChatMatch
+    message: ChatMessage
+    fingerprint: ChatFingerprint | None
+    end: Callable[[], None]
+    """Lets the requests go on that wait for the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +501,16 @@ class ChatFingerprinter:
         for message in messages:
             self._add(message)
 
+    @cached_property
+    def system(self) -> bytes:
+        """The digest of the system prompt."""
+        return system_digest(self._messages)
+
+    @property
+    def shown(self) -> bytes:
+        """The digest of the list, without its reasoning: the context of its next answer."""
+        return self._shown.digest()
+
     def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
         """The fingerprint of the list with this message at its end; None for an empty message. The list itself stays as it is."""
         if not has_content(message):
@@ -378,7 +520,7 @@ class ChatFingerprinter:
         longer._before = self._before
         longer._add(message)
         [fingerprint] = longer.fingerprints
-        return replace(fingerprint, traces=answer_traces(fingerprint.context, system_digest(self._messages), self._quotable(message)))
+        return replace(fingerprint, traces=answer_traces(fingerprint.context, self.system, self._quotable(message)))
 
     def _quotable(self, message: ChatMessage) -> list[ChatMessage]:
         """The answers that a summary may quote from here on: none of a chat's only answer, because there is nothing to sum up yet; with

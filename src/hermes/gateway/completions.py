@@ -88,7 +88,7 @@ class ChatCompletions:
         check_user_name(key.limits, name)
         known = self._end_users.get((key.id, name))
         if known is not None and time.monotonic() < known[0]:
-            return replace(known[1], limits=key.limits)
+            return known[1] if known[1].limits == key.limits else replace(known[1], limits=key.limits)
         async with self.stores.transactions.begin() as tx:
             await self._refuse_person(tx, key, name)
             user, is_new = await self.people.find_or_create(
@@ -149,13 +149,15 @@ class ChatCompletions:
         Several answers are sampled at the same time; when one of them fails, the others are cancelled."""
         ask, caller, recorder = self._prepare(request, end_user, session)
         with self.gateway.tracer.request(caller) as span:
-            answers = await self._sample(ask, replace(caller, traceparent=span.traceparent), recorder, request.choices)
+            caller = caller if span.traceparent is None else replace(caller, traceparent=span.traceparent)
+            answers = await self._sample(ask, caller, recorder, request.choices)
             span.note(session_id=answers[0].session_id)
         return answers
 
     async def _sample(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> list[Answer]:
         if choices == 1:
-            return [await self.gateway.complete(ask, caller, recorder.record)]
+            with recorder.look_ahead():
+                return [await self.gateway.complete(ask, caller, recorder.record, recorder.place)]
         async with recorder.open_chat():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -177,9 +179,10 @@ class ChatCompletions:
 
     async def _stream(self, ask: ModelRequest, caller: Caller, recorder: ChatRecorder, choices: int) -> AsyncGenerator[ChoicePiece]:
         if choices == 1:
-            async with aclosing(self.gateway.stream(ask, caller, recorder.record)) as pieces:
-                async for piece in pieces:
-                    yield ChoicePiece(0, piece)
+            with recorder.look_ahead():
+                async with aclosing(self.gateway.stream(ask, caller, recorder.record, recorder.place)) as pieces:
+                    async for piece in pieces:
+                        yield ChoicePiece(0, piece)
             return
         async with recorder.open_chat():
             streams = [self.gateway.stream(ask, caller, recorder.record) for _ in range(choices)]

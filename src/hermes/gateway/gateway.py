@@ -75,6 +75,10 @@ CallRecorder = Callable[[ModelCall, Completion], Awaitable[UUID | None]]
 
 It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
+RecordPlace = Callable[[Completion], Awaitable[UUID | None]]
+"""Says in which session an answer will be recorded, if that is known before. Then the caller gets the answer at once, and does not wait for
+the record. Never raises."""
+
 
 def no_adapter(_: str) -> None:
     """No agent has an adapter of its own: all use the chains of their tiers."""
@@ -125,19 +129,27 @@ class Gateway:
     _refused: RefusedCalls = field(default_factory=RefusedCalls, init=False, repr=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
-    async def complete(self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None) -> Answer:
+    async def complete(
+        self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None, place: RecordPlace | None = None
+    ) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
         then nothing was spent, or what was spent is counted."""
-        return await self._answer(ask, caller, recorder)
+        return await self._answer(ask, caller, recorder, place)
 
     async def complete_and_keep(self, ask: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
         """As `complete`; what `keep` writes is one with the row of the call. A copy from the cache is not kept: it cost nothing."""
         return await self._answer(ask, caller, keep=keep)
 
     async def _answer(
-        self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None, *, keep: AnswerKeeper | None = None
+        self,
+        ask: ModelRequest,
+        caller: Caller,
+        recorder: CallRecorder | None = None,
+        place: RecordPlace | None = None,
+        *,
+        keep: AnswerKeeper | None = None,
     ) -> Answer:
         admitted = await self._admit(ask, caller)
         ask = admitted.ask
@@ -154,13 +166,13 @@ class Gateway:
         if copied is not None:
             return await self._record_copy(admitted, *copied)
         assert answered is not None  # noqa: S101  # there is a copy, or a model was asked
-        answer = await self._record_answer(admitted, answered, recorder, keep)
+        answer = await self._record_answer(admitted, answered, recorder, place, keep=keep)
         if shared is not None:
             await shared.keep(answered, answer.call_id)
         return answer
 
     async def stream(
-        self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None
+        self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None, place: RecordPlace | None = None
     ) -> AsyncGenerator[AnswerStarted | Delta | Answer]:
         """Yield the model that answers, the deltas, and last of all the answer. Raises as `complete`, and CutShort after the first delta.
 
@@ -177,7 +189,7 @@ class Gateway:
         except BaseException as error:
             await self._record_failure(admitted, error, recorder)
             raise
-        yield await self._record_answer(admitted, answered, recorder)
+        yield await self._record_answer(admitted, answered, recorder, place)
 
     async def _complete(self, run: ChainRun) -> ChainAnswer:
         with self.running.enter() as call:
@@ -354,7 +366,13 @@ class Gateway:
     # --- after the call
 
     async def _record_answer(
-        self, admitted: AdmittedCall, answered: ChainAnswer, recorder: CallRecorder | None, keep: AnswerKeeper | None = None
+        self,
+        admitted: AdmittedCall,
+        answered: ChainAnswer,
+        recorder: CallRecorder | None,
+        place: RecordPlace | None = None,
+        *,
+        keep: AnswerKeeper | None = None,
     ) -> Answer:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.address, admitted.hold.day, completion.usage.tokens_in)
@@ -386,7 +404,12 @@ class Gateway:
         )
         if keep is not None:
             recorder = partial(self._keep_or_write, keep, answer)
-        return replace(answer, session_id=await self._record(admitted.hold, call, completion, recorder))
+        if place is None:
+            return replace(answer, session_id=await self._record(admitted.hold, call, completion, recorder))
+        told: asyncio.Future[UUID | None] = asyncio.get_running_loop().create_future()
+        recording = self._write_and_count(admitted.hold, call, completion, recorder)
+        self._start(self._place_and_record(place, completion, recording, told))
+        return replace(answer, session_id=await told)
 
     async def _keep_or_write(self, keep: AnswerKeeper, answer: Answer, call: ModelCall, _: Completion) -> UUID | None:
         if not await keep(call, answer):
@@ -460,6 +483,19 @@ class Gateway:
         """Write a call down and count it, to the end, although the caller is cancelled meanwhile: what was paid is written down."""
         return await asyncio.shield(self._start(self._write_and_count(hold, call, completion, recorder)))
 
+    async def _place_and_record(
+        self, place: RecordPlace, completion: Completion, recording: Awaitable[UUID | None], told: asyncio.Future[UUID | None]
+    ) -> None:
+        """As `_record`, but tell the session as soon as it is known, so that the answer leaves before its record is written."""
+        session_id = await place(completion)
+        if session_id is not None:
+            resolve(told, session_id)
+            await asyncio.sleep(0)  # the answer first
+        try:
+            session_id = await recording
+        finally:
+            resolve(told, session_id)
+
     async def _write_and_count(
         self, hold: BudgetHold, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None
     ) -> UUID | None:
@@ -505,6 +541,11 @@ class Gateway:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def resolve(told: asyncio.Future[T], value: T) -> None:
+    if not told.done():  # its caller may have been cancelled
+        told.set_result(value)
 
 
 RATE_LOOK_S = 0.25

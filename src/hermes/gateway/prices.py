@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
@@ -60,7 +60,10 @@ class TokenRate:
 
     def to_dict(self) -> dict[str, int]:
         """Return the rate as it is stored with a call."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in RATE_FIELDS}
+
+
+RATE_FIELDS = tuple(field.name for field in fields(TokenRate))
 
 
 @dataclass(frozen=True, slots=True)

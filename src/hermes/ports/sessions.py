@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -264,6 +264,25 @@ class ChatMatch:
     """Whether the client also sent the reasoning of that list. Means nothing if the list has none."""
     hides_reasoning: bool = False
     """Whether the list has reasoning, and the client sent none of it."""
+    seed: bytes = b""
+    """Of a chat that is only planned: what the store begins it with."""
+
+
+class AnnouncedAnswers(Protocol):
+    """Answers that may leave before they are recorded, shared by all processes."""
+
+    def announce(self, names: Sequence[bytes]) -> Awaitable[None]:
+        """Announce an answer by its names. The answer may leave when what is returned is done; that raises if the store is away."""
+        ...
+
+    def withdraw(self, names: Sequence[bytes]) -> None:
+        """Say that it is recorded now, or that it never will be. Never raises."""
+        ...
+
+    async def wait_for(self, names: Sequence[bytes]) -> None:
+        """Wait until no answer with one of these names is announced; at most about a second, because its process may have been killed.
+        Never raises."""
+        ...
 
 
 class ClientChats(Protocol):
@@ -284,6 +303,27 @@ class ClientChats(Protocol):
     async def trace(self, user_id: UUID, traces: ChatTraces) -> Sequence[UUID]:
         """Return the user's chats in which responses with such traces were sampled, the likeliest first, at most four: the longest list
         first, then the most spans. A span that responses of several chats have does not count. Takes no lock. Raises UserErased."""
+        ...
+
+    async def is_traced(self, user_id: UUID, traces: ChatTraces) -> bool:
+        """Whether `trace` would find a chat. Raises UserErased."""
+        ...
+
+    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> tuple[Sequence[bytes], Awaitable[None]]:
+        """Announce an answer to this list (its digest) in this chat. Return the names to withdraw it by, and what to wait for before the
+        answer can leave."""
+        ...
+
+    def withdraw(self, names: Sequence[bytes]) -> None:
+        """Say that an announced answer is recorded, or never will be. Never raises."""
+        ...
+
+    async def wait_for_announced(self, user_id: UUID, contexts: Sequence[bytes], session_id: UUID | None = None) -> None:
+        """Wait until no answer to one of these lists, or in this chat, is announced any more by any process. Raises UserErased."""
+        ...
+
+    async def plan(self, user_id: UUID) -> ChatMatch:
+        """Return a chat that `add` begins with its first response; nothing is written before. Raises UserErased."""
         ...
 
     async def add(

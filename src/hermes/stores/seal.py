@@ -29,7 +29,7 @@ import base64
 import hmac
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -310,6 +310,11 @@ class DataKeys(KeyHolder):
         The oldest generation makes it, because digests are compared with digests from years ago: with the newest generation, every
         rotation would make all known data look new. Code that drops the oldest generation must compute the stored digests again."""
         return hmac.digest(self._digest_key(label), data, "sha256")
+
+    def digester(self, label: str) -> Callable[[bytes], bytes]:
+        """`digest` for many data of one label."""
+        key = self._digest_key(label)
+        return lambda data: hmac.digest(key, data, "sha256")
 
     def __repr__(self) -> str:
         return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"

@@ -41,6 +41,7 @@ SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
 """A surrogate as JSON escapes it: half of a pair, perhaps without the other half."""
 T = TypeVar("T")
+encode_body = json.JSONEncoder(allow_nan=False).encode
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -104,7 +105,7 @@ async def send_answers(
     session = check_session_name(request.headers.get(SESSION_HEADER))
     if not chat_request.stream:
         answers = await cancel_if_client_leaves(request, completions.complete(chat_request, end_user, session))
-        content = json.dumps(writer.body(answers), allow_nan=False)
+        content = encode_body(writer.body(answers))
         return Response(content, headers=session_headers(answers), media_type="application/json")
     pieces = completions.stream(chat_request, end_user, session)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -114,10 +115,14 @@ def header_values(scope: AsgiScope, wanted: bytes) -> list[bytes]:
 def host_in(scope: AsgiScope) -> str:
     """Return the name that a request is for, in lower case and without its port; empty if it has none, or several."""
     values = header_values(scope, b"host")
-    if len(values) != 1:
-        return ""
+    return name_in(values[0]) if len(values) == 1 else ""
+
+
+@lru_cache(256)
+def name_in(host: bytes) -> str:
+    """Return the name in a `Host` header, in lower case and without its port; empty if there is none."""
     try:
-        return (urlsplit(f"//{values[0].decode('latin-1')}").hostname or "").rstrip(".")
+        return (urlsplit(f"//{host.decode('latin-1')}").hostname or "").rstrip(".")
     except ValueError:
         return ""
 

@@ -5,7 +5,7 @@ at the APIs that send whole chats. A visitor of the page is their cookie. For a 
 learns who writes to another account. Of a user who writes to several accounts, each account sees only what they said there, and erases only
 that."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -94,8 +94,9 @@ class ForgottenInAccount(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(stores: MyDataStores, api_auth: ApiAuth) -> APIRouter:
-    """`/v1/users/{user}`: for programs, about the users of their own account."""
+def user_data_routes(stores: MyDataStores, api_auth: ApiAuth, wait_recorded: Callable[[UUID], Awaitable[None]]) -> APIRouter:
+    """`/v1/users/{user}`: for programs, about the users of their own account. `wait_recorded` waits until all answers that a user has are
+    recorded."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
     async def find_key(key: Annotated[ApiKey, Depends(make_key_dependency(api_auth, "users"))]) -> ApiKey:
@@ -105,7 +106,10 @@ def user_data_routes(stores: MyDataStores, api_auth: ApiAuth) -> APIRouter:
 
     async def find_users(user: Name, key: Annotated[ApiKey, Depends(find_key)]) -> Sequence[User]:
         refuse_other_users(key, user)
-        return await find_end_users(user, key, stores)
+        found = await find_end_users(user, key, stores)
+        for each in found:
+            await wait_recorded(each.id)
+        return found
 
     Key = Annotated[ApiKey, Depends(find_key)]  # noqa: N806  # a type
     KnownUsers = Annotated[Sequence[User], Depends(find_users)]  # noqa: N806  # a type

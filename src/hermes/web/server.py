@@ -174,7 +174,7 @@ def create_web(services: WebServices) -> FastAPI:
     if services.fleet is not None:
         web.include_router(fleet_routes(services.fleet, programs))
     if services.my_data is not None:
-        web.include_router(user_data_routes(services.my_data, api_auth))
+        web.include_router(user_data_routes(services.my_data, api_auth, services.completions.stores.unwritten.wait_for_all))
         if services.has_chat:
             web.include_router(visitor_data_routes(services.my_data, visitors))
     access = OperatorAccess(services.settings.metrics_token, is_production=services.is_production, guesses=guesses)

@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
+from hermes.stores.postgres.packed_arrays import register_packed_arrays
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
@@ -130,6 +131,7 @@ async def configure_connection(connection: Connection) -> None:
     """Turn autocommit on, so that only an explicit begin opens a transaction. (Not among the options: the job queue passes its own
     autocommit to its listener.)"""
     await connection.set_autocommit(True)  # psycopg's signature
+    register_packed_arrays(connection.adapters)
 
 
 def connection_of(tx: Transaction) -> Connection:

@@ -73,10 +73,14 @@ def read_day_totals(*, day: date, ids: Sequence[UUID], **totals: int) -> DayTota
 
 def call_columns(call: ModelCall) -> dict[str, Any]:
     """The call as one JSON value, from which the query makes its row."""
+    return {"call": Jsonb(call_row(call))}
+
+
+def call_row(call: ModelCall) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
     for name in ("id", "turn_id", "user_id", "session_id", "api_key_id"):
         value = getattr(call, name)
         row[name] = None if value is None else str(value)
     usage = {name: getattr(call.usage, name) for name in USAGE_FIELDS}
     attempts = [{name: getattr(attempt, name) for name in ATTEMPT_FIELDS} for attempt in call.attempts]
-    return {"call": Jsonb({**row, **usage, "day": call.day.isoformat(), "attempts": attempts, "rate": dict(call.rate)})}
+    return {**row, **usage, "day": call.day.isoformat(), "attempts": attempts, "rate": dict(call.rate)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -15,13 +17,13 @@ from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
-from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, GraphEntry, SessionQuery, UserNodes
+from hermes.ports.sessions import NO_TRACES, AnnouncedAnswers, ChatFingerprint, ChatMatch, ChatTraces, GraphEntry, SessionQuery, UserNodes
 from hermes.stores.postgres.database import Database, execute, fetch_row, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
-from hermes.stores.postgres.graphs import SQL as GRAPHS
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import CALLS, call_columns
+from hermes.stores.postgres.model_calls import CALLS, call_row
+from hermes.stores.postgres.packed_arrays import bigint_array, bytea_array, integer_array, uuid_array
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.postgres.statement_batch import StatementBatch
 from hermes.stores.seal import DataKeys
@@ -30,18 +32,11 @@ if TYPE_CHECKING:
     from hermes.ports.models import ModelCall
 
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
+FROM_PLACED = b"from (select call as written from placed order by place) as each, jsonb_to_record(written)"
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
-ADD_REST = (
-    GRAPHS["append_rest"].removesuffix(b"select live from moved")
-    + CHATS["add_fingerprint"]
-    + b", called as ("
-    + CALLS["add"].replace(b"on conflict", b"where exists (select from moved) on conflict")
-    + b") select live from moved"
-)
-ADD = GRAPHS["append"] + ADD_REST
-ADD_FIRST = CHATS["add_first"] + ADD_REST
-"""A sample with all that belongs to it, in one statement: its messages, the sample itself, its fingerprint and its call."""
+RECORD = CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"]
+"""Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls."""
 DIGEST_BYTES = 16
 MAX_TRACED_CHATS = 4
 
@@ -171,8 +166,11 @@ def read_user_nodes(*, session_id: UUID, **names: Sequence[str]) -> UserNodes:
 class PostgresClientChats:
     """The port ClientChats. Digests are stored as HMACs under the user's key, so a reader of the database cannot test guesses."""
 
-    def __init__(self, database: Database, keyring: Keyring) -> None:
-        self._database, self._keyring, self._batch = database, keyring, StatementBatch(database)
+    def __init__(self, database: Database, keyring: Keyring, announced: AnnouncedAnswers | None = None) -> None:
+        """`announced` is shared with other processes that write chats; None: there are none."""
+        self._database, self._keyring, self._announced = database, keyring, announced
+        self._records = StatementBatch(database, record_answers, is_done=is_recorded)
+        self._traces = StatementBatch(database, find_traced)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND_AND_LOCK, user_id, marks)
@@ -188,6 +186,31 @@ class PostgresClientChats:
             values = {"user_id": user_id, "quotes": [*contexts, *spans]}
             return rank_traced(await fetch_rows(tx, TracedSample, CHATS["trace"], values), contexts, spans)
 
+    async def is_traced(self, user_id: UUID, traces: ChatTraces) -> bool:
+        digester = make_digester(await self._keys(user_id))
+        quotes = [*quote_numbers(traces.contexts, digester), *quote_numbers(traces.spans, digester)]
+        return bool(quotes) and await self._traces.run((user_id, quotes))
+
+    async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> tuple[Sequence[bytes], Awaitable[None]]:
+        if self._announced is None:
+            return (), asyncio.sleep(0)
+        names = (make_digester(await self._keys(user_id))(context), session_id.bytes)
+        return names, self._announced.announce(names)
+
+    def withdraw(self, names: Sequence[bytes]) -> None:
+        if self._announced is not None and names:
+            self._announced.withdraw(names)
+
+    async def wait_for_announced(self, user_id: UUID, contexts: Sequence[bytes], session_id: UUID | None = None) -> None:
+        if self._announced is None or not (contexts or session_id):
+            return
+        names = [*map(make_digester(await self._keys(user_id)), contexts), *([session_id.bytes] if session_id else [])]
+        await self._announced.wait_for(names)
+
+    async def plan(self, user_id: UUID) -> ChatMatch:
+        begun = new_client_chat(await self._keys(user_id))
+        return ChatMatch(begun.session_id, begun.head, is_new=True, seed=begun.seed)
+
     async def add(
         self,
         user_id: UUID,
@@ -198,26 +221,26 @@ class PostgresClientChats:
         *,
         unless: ChatTraces = NO_TRACES,
     ) -> UUID | None:
-        keys = self._keyring.known(user_id)
-        if keys is None:
-            async with self._database.once() as tx:
-                keys = await self._keyring.of(tx, user_id)
-        place = new_client_chat(keys) if found is None else found
+        keys = await self._keys(user_id)
+        place = await self.plan(user_id) if found is None else found
         row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
         if row is None:
             return None
         digester = make_digester(keys)
-        fingerprint = fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT
-        owner = {"user_id": user_id, "account_id": call.account_id}
-        values = {**call_columns(replace(call, session_id=place.session_id, user_id=user_id)), **owner, **row, **fingerprint}
-        if isinstance(place, NewClientChat):
-            traces = [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
-            values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed, "traces": traces}
-        query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
-        is_written = await self._batch.execute(query, values, written=CHATS["added"]) > 0
+        recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
+        if place.seed and unless is not NO_TRACES:
+            recorded.traces += [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
+        is_written = await self._records.run(recorded, key=place.session_id)
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
+
+    async def _keys(self, user_id: UUID) -> DataKeys:
+        keys = self._keyring.known(user_id)
+        if keys is not None:
+            return keys
+        async with self._database.once() as tx:
+            return await self._keyring.of(tx, user_id)
 
     async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         digester = make_digester(await self._keyring.of(tx, user_id))
@@ -315,6 +338,99 @@ class ShownList(NamedTuple):
     whole: bytes
 
 
+@dataclass(slots=True)
+class RecordedAnswer:
+    """An answer as it goes into the database: its chat, the rows that append it, its fingerprint, and its call."""
+
+    chat: ChatMatch
+    user_id: UUID
+    row: dict[str, Any]
+    fingerprint: dict[str, Any]
+    call: ModelCall
+    traces: list[int] = field(default_factory=list)
+    """If the user has a response with one of these, no chat is begun."""
+
+
+async def record_answers(tx: Transaction, answers: Sequence[RecordedAnswer]) -> list[bool]:
+    """Write answers, each of another session; return which were written."""
+    written = set(await fetch_values(tx, RECORD, record_values(answers)))
+    return [answer.chat.session_id in written for answer in answers]
+
+
+async def is_recorded(tx: Transaction, answer: RecordedAnswer) -> bool:
+    """Whether an answer was written by a statement whose reply was lost."""
+    values = {"call_id": answer.call.id, "session_id": answer.chat.session_id}
+    return bool(await execute(tx, CHATS["recorded"], values))
+
+
+def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
+    """The values of the statement `record`. All that is no binary is one JSON value, which is cheaper than a parameter for each column."""
+    rows = [answer.row for answer in answers]
+    marks = [answer.fingerprint for answer in answers]
+    messages = [(place, *pair) for place, row in enumerate(rows, 1) for pair in zip(row["addresses"], row["bodies"], strict=True)]
+    overlays = [(place, *pair) for place, row in enumerate(rows, 1) for pair in zip(row["overlays"], row["overlay_bodies"], strict=True)]
+    samples = [
+        (place, *sample) for place, row in enumerate(rows, 1) for sample in zip(*(row[name] for name in SAMPLE_COLUMNS), strict=True)
+    ]
+    places, addresses, bodies = columns_of(3, messages)
+    overlay_places, overlay_addresses, overlay_bodies = columns_of(3, overlays)
+    sample_places, names, indices, responses, sample_overlays, sample_bodies = columns_of(6, samples)
+    return {
+        "answers": json.dumps([answer_columns(answer) for answer in answers]),
+        "seeds": bytea_array([answer.chat.seed or None for answer in answers]),
+        "nodes": bytea_array([row["nodes"] for row in rows]),
+        "shown": bytea_array([mark["shown"] for mark in marks]),
+        "whole": bytea_array([mark["whole"] for mark in marks]),
+        "echo": bytea_array([mark["echo"] for mark in marks]),
+        "places": integer_array(places),
+        "addresses": bytea_array(addresses),
+        "bodies": bytea_array(bodies),
+        "overlay_places": integer_array(overlay_places),
+        "overlays": bytea_array(overlay_addresses),
+        "overlay_bodies": bytea_array(overlay_bodies),
+        "sample_places": integer_array(sample_places),
+        "names": bytea_array(names),
+        "indices": integer_array(indices),
+        "responses": bytea_array(responses),
+        "sample_overlays": bytea_array(sample_overlays),
+        "sample_bodies": bytea_array(sample_bodies),
+    }
+
+
+SAMPLE_COLUMNS = ("names", "indices", "responses", "sample_overlays", "sample_bodies")
+
+
+def answer_columns(answer: RecordedAnswer) -> dict[str, Any]:
+    session_id, user_id = str(answer.chat.session_id), str(answer.user_id)
+    return {
+        "session_id": session_id,
+        "user_id": user_id,
+        "account_id": answer.call.account_id,
+        "channel_id": f"{user_id}/{session_id}",
+        "head": None if answer.chat.seed else answer.chat.head,
+        "new_head": answer.row["new_head"],
+        "count": answer.row["count"],
+        "mark": answer.row["mark"].hex,
+        "length": answer.fingerprint["length"],
+        "quotes": answer.fingerprint["quotes"],
+        "traces": answer.traces or None,
+        "call": {**call_row(answer.call), "session_id": session_id, "user_id": user_id},
+    }
+
+
+def columns_of(count: int, rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(count)]
+
+
+async def find_traced(tx: Transaction, requests: Sequence[tuple[UUID, Sequence[int]]]) -> list[bool]:
+    """Which requests, each a user and numbers of traces, have a trace of one of the user's chats."""
+    pairs = [(place, user_id, quote) for place, (user_id, quotes) in enumerate(requests) for quote in quotes]
+    places, users, quotes = columns_of(3, pairs)
+    values = {"places": integer_array(places), "users": uuid_array(users), "quotes": bigint_array(quotes)}
+    found = set(await fetch_values(tx, CHATS["is_traced"], values))
+    return [place in found for place in range(len(requests))]
+
+
 class NewClientChat(NamedTuple):
     """A chat that does not exist yet: its id, its sealed seed, and the head of its empty list."""
 
@@ -361,7 +477,8 @@ def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Co
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
     """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
-    return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
+    digest_all = keys.digester("door")
+    return lambda digest: digest_all(digest)[:DIGEST_BYTES]
 
 
 def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:

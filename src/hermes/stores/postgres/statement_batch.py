@@ -1,121 +1,144 @@
-"""Statements of many callers that go to PostgreSQL together: one connection, one write, one commit for all that were waiting.
+"""Work of many callers that goes to PostgreSQL together: one connection, one statement, one commit for all that were waiting.
 
-While one batch is under way, the next one gathers. A caller that is alone waits for nobody. A statement that fails takes its batch with
-it, so each of that batch is then run by itself: a caller gets its own result or its own error, as if it had been alone.
+While one batch is under way, the next one gathers. A caller that is alone waits for no other. Items that must not be in one batch, such as
+two changes of one row, have the same key. A batch that fails is done again item by item, so each caller gets its own result or its own
+error, as if it had been alone.
 
-If the connection is lost, the batch may be committed all the same. Then a statement that finds its own rows there counts as written."""
+If the connection is lost, the batch may be committed all the same. Then an item that finds its own rows there counts as done."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.stores.postgres.database import Database, connection_of, execute
+from hermes.ports.runtime import Transaction
+from hermes.stores.postgres.database import Database, connection_of
 
-MAX_STATEMENTS = 64
-"""Statements in one batch: more would hold their locks for too long."""
+MAX_ITEMS = 64
+"""Items in one batch: more would hold their locks for too long."""
 MAX_BATCHES = 2
 """Batches under way at once: while PostgreSQL writes one, the next one is on its way."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class BatchFate(StrEnum):
-    """What became of the statements of a batch."""
+    """What became of the items of a batch."""
 
     WRITTEN = "written"
     NOT_WRITTEN = "not written"
     UNKNOWN = "unknown"
 
 
-class WaitingStatement(NamedTuple):
-    """A statement that waits for its batch, and the future that gets how many rows it changed."""
+class WaitingItem(NamedTuple, Generic[Item, Result]):
+    """An item that waits for its batch, and the future that gets its result."""
 
-    query: bytes
-    values: Mapping[str, Any]
-    written: bytes
-    rows: asyncio.Future[int]
+    item: Item
+    key: Hashable
+    result: asyncio.Future[Result]
 
 
-class StatementBatch:
-    """Sends statements in batches. Each is a transaction of its own, or part of one with others: it must not matter to its caller."""
+class StatementBatch(Generic[Item, Result]):
+    """Runs items in batches. Each is a transaction of its own, or part of one with others: it must not matter to its caller."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._size = MAX_STATEMENTS if psycopg.Pipeline.is_supported() else 1  # an old libpq has no pipelines
-        self._waiting: list[WaitingStatement] = []
+    def __init__(
+        self,
+        database: Database,
+        run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        is_done: Callable[[Transaction, Item], Awaitable[Result]] | None = None,
+    ) -> None:
+        """`run` does all items in one statement, and returns the result of each; a second run of an item changes nothing, and returns
+        nothing true or raises. `is_done` returns the result of a first run whose reply was lost; None: the items only read."""
+        self._database, self._do, self._is_done = database, run, is_done
+        self._waiting: list[WaitingItem[Item, Result]] = []
         self._under_way: set[asyncio.Task[None]] = set()
+        self._is_due = False
 
-    async def execute(self, query: bytes, values: Mapping[str, Any], *, written: bytes) -> int:
-        """Run a statement; return how many rows it changed or returned. Raises as a transaction of its own would.
-
-        A second run must change nothing. `written` returns the rows of a first run, by the same values."""
-        rows: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append(WaitingStatement(query, values, written, rows))
-        self._start()
-        return await rows
+    async def run(self, item: Item, *, key: Hashable = None) -> Result:
+        """Do an item with others, and return its result. Raises as a transaction of its own would."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append(WaitingItem(item, key, result))
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._start)  # after the other tasks that are ready now have come
+        return await result
 
     def _start(self) -> None:
-        if self._waiting and len(self._under_way) < MAX_BATCHES:
-            taken, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-            batch = asyncio.create_task(self._run(taken))
+        self._is_due = False
+        while self._waiting and len(self._under_way) < MAX_BATCHES:
+            batch = asyncio.create_task(self._run(self._take()))
             self._under_way.add(batch)
             batch.add_done_callback(self._end)
+
+    def _take(self) -> list[WaitingItem[Item, Result]]:
+        """The items of the next batch, in their order; the second item of a key stays for the batch after it."""
+        taken: list[WaitingItem[Item, Result]] = []
+        left: list[WaitingItem[Item, Result]] = []
+        keys: set[Hashable] = set()
+        for each in self._waiting:
+            if len(taken) == MAX_ITEMS or each.key in keys:
+                left.append(each)
+                continue
+            if each.key is not None:
+                keys.add(each.key)
+            taken.append(each)
+        self._waiting = left
+        return taken
 
     def _end(self, batch: asyncio.Task[None]) -> None:
         self._under_way.discard(batch)
         self._start()
 
-    async def _run(self, taken: Sequence[WaitingStatement]) -> None:
+    async def _run(self, taken: Sequence[WaitingItem[Item, Result]]) -> None:
         try:
             fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
             if fate is not BatchFate.WRITTEN:
-                for statement in taken:
-                    await self._run_alone(statement, may_be_written=fate is BatchFate.UNKNOWN)
+                for each in taken:
+                    await self._run_alone(each, may_be_written=fate is BatchFate.UNKNOWN)
         finally:
-            for statement in taken:
-                if not statement.rows.done():  # the process is ending
-                    statement.rows.set_exception(StoreUnavailable("the write was given up"))
+            for each in taken:
+                if not each.result.done():  # the process is ending
+                    each.result.set_exception(StoreUnavailable("the write was given up"))
 
-    async def _run_together(self, taken: Sequence[WaitingStatement]) -> BatchFate:
-        """Run all in one implicit transaction. If one of them fails, nothing is written."""
+    async def _run_together(self, taken: Sequence[WaitingItem[Item, Result]]) -> BatchFate:
+        """Do all items in one statement. If one of them fails, nothing is written."""
         try:
             async with self._database.once() as tx:
-                connection = connection_of(tx)
                 try:
-                    async with connection.pipeline():
-                        cursors = [await connection.execute(statement.query, statement.values) for statement in taken]
-                except psycopg.Error:
-                    fate = BatchFate.UNKNOWN if connection.broken else BatchFate.NOT_WRITTEN
-                    # The batch took back what was prepared in it, and psycopg would go on as if it were there.
-                    await connection.close()
-                    return fate
+                    results = await self._do(tx, [each.item for each in taken])
+                except Exception:  # noqa: BLE001  # the item that fails gets its error below
+                    return BatchFate.UNKNOWN if connection_of(tx).broken else BatchFate.NOT_WRITTEN
         except StoreUnavailable:
             return BatchFate.NOT_WRITTEN  # there was no connection
-        for statement, cursor in zip(taken, cursors, strict=True):
-            settle(statement.rows, cursor.rowcount)
+        for each, result in zip(taken, results, strict=True):
+            settle(each.result, result)
         return BatchFate.WRITTEN
 
-    async def _run_alone(self, statement: WaitingStatement, *, may_be_written: bool) -> None:
+    async def _run_alone(self, waiting: WaitingItem[Item, Result], *, may_be_written: bool) -> None:
+        is_done = self._is_done if may_be_written else None
         try:
             async with self._database.once() as tx:
                 # If the lost batch is still under way on the server, this waits for its locks: afterwards its fate is known.
                 try:
-                    count = await execute(tx, statement.query, statement.values)
+                    [result] = await self._do(tx, [waiting.item])
                 except psycopg.IntegrityError:
-                    if not may_be_written or not (count := await execute(tx, statement.written, statement.values)):
+                    if is_done is None or not (result := await is_done(tx, waiting.item)):
                         raise
-                if count == 0 and may_be_written:
-                    count = await execute(tx, statement.written, statement.values)
-                settle(statement.rows, count)
-        except (psycopg.Error, StoreUnavailable) as error:
-            if not statement.rows.done():
-                statement.rows.set_exception(error)
+                if is_done is not None and not result:
+                    result = await is_done(tx, waiting.item)
+                settle(waiting.result, result)
+        except Exception as error:  # noqa: BLE001  # its caller raises it
+            if not waiting.result.done():
+                waiting.result.set_exception(error)
 
 
-def settle(rows: asyncio.Future[int], count: int) -> None:
-    if not rows.done():  # its caller may have been cancelled
-        rows.set_result(count)
+def settle(future: asyncio.Future[Result], result: Result) -> None:
+    if not future.done():  # its caller may have been cancelled
+        future.set_result(result)

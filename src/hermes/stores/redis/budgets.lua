@@ -29,10 +29,16 @@ local function run_of_server()
     return type(info) == 'string' and info:match('run_id:(%x+)') or ''
 end
 
+local known_generation
+
+-- Read once in each run of a script: the server needs longer to say its run id than for all the rest.
 local function generation()
-    local known = redis.call('GET', GENERATION)
-    local run = run_of_server() .. ':'
-    return known and known:sub(1, #run) == run and known
+    if known_generation == nil then
+        local known = redis.call('GET', GENERATION)
+        local run = run_of_server() .. ':'
+        known_generation = known and known:sub(1, #run) == run and known
+    end
+    return known_generation
 end
 
 local function is_current(hash)
@@ -45,6 +51,7 @@ local function start_generation(random)
     if not known then
         known = run_of_server() .. ':' .. random
         redis.call('SET', GENERATION, known)
+        known_generation = known
     end
     return known
 end
@@ -399,14 +406,16 @@ pass(KEYS[3], 'cap', tonumber(spent), tonumber(ARGV[1]), passed)
 return passed
 
 -- name: add
--- KEYS generation counter state counted · ARGV micro_usd call
+-- KEYS generation counter state counted · ARGV micro_usd call, of each call
 local counter, state, counted = KEYS[2], KEYS[3], KEYS[4]
-local micro_usd, call = unpack(ARGV)
 if redis.call('EXISTS', counter) == 0 or not is_current(state) then
     return {'rebuild'}
 end
-if call == '' or redis.call('SISMEMBER', counted, call) == 0 then
-    redis.call('INCRBY', counter, micro_usd)
+for at = 1, #ARGV, 2 do
+    local micro_usd, call = ARGV[at], ARGV[at + 1]
+    if call == '' or redis.call('SISMEMBER', counted, call) == 0 then
+        redis.call('INCRBY', counter, micro_usd)
+    end
 end
 return {'added'}
 

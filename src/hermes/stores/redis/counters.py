@@ -17,10 +17,12 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from enum import Enum, auto
+from functools import lru_cache, partial
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 from redis.asyncio import Redis
@@ -44,6 +46,8 @@ KEEP_DAYS = 3
 RECENT_S = 300.0
 """During a rebuild, the cost of calls that are younger than this may not have reached the counter yet."""
 REBUILD_LOCK_MS = 5_000
+MAX_NAMES = 10_000
+"""How many names of counters are kept, so that they are not written anew for each call."""
 MAX_SCRIPTS = 128
 """Scripts in one trip: more would block the server for its other clients."""
 
@@ -60,9 +64,9 @@ class BudgetCounters:
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
         self._batch, self._wait_s = batch, wait_s
 
-    async def run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         """Run a script. Raises one of REDIS_ERRORS."""
-        return await self._batch.run(self._scripts[name], keys, args)
+        return await self._batch.run(self._scripts[name], keys, args, joined=joined)
 
     async def run_or_rebuild(
         self,
@@ -73,13 +77,14 @@ class BudgetCounters:
         of: str,
         rebuild: Rebuild,
         more: Mapping[bytes, tuple[str, Rebuild]] | None = None,
+        joined: Joined | None = None,
     ) -> list[Any]:
         """Run a script that returns `rebuild` if its counters (the hash `of`) are gone; then one process rebuilds them and the others wait.
-        `more` has the same for scripts that use further counters, by what the script returns.
+        `more` has the same for scripts that use further counters, by what the script returns. `joined`: other calls may share its reply.
 
         Raises StoreUnavailable if it waits too long for others."""
         give_up, rebuilds = time.monotonic() + self._wait_s, {b"rebuild": (of, rebuild), **(more or {})}
-        while (reply := await self.run(name, keys, args))[0] in rebuilds:
+        while (reply := await self.run(name, keys, args, joined=joined))[0] in rebuilds:
             if time.monotonic() > give_up:
                 raise StoreUnavailable("the counters are being rebuilt; try again")
             token, (of, rebuild) = uuid4().hex, rebuilds[reply[0]]
@@ -120,25 +125,29 @@ def split_scripts(text: str) -> dict[str, str]:
 SCRIPTS = split_scripts((resources.files(__package__) / "budgets.lua").read_text(encoding="utf-8"))
 
 
-def user_keys(user_id: UUID, day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def user_keys(user_id: UUID, day: date) -> tuple[str, ...]:
     month = f"hermes:budgets:{user_id}:{day:%Y-%m}"
-    return [GENERATION_KEY, month, f"{month}:leases"]
+    return GENERATION_KEY, month, f"{month}:leases"
 
 
+@lru_cache(MAX_NAMES)
 def settled_key(user_id: UUID, day: date) -> str:
     return f"hermes:budgets:{user_id}:{day.isoformat()}:settled"
 
 
-def key_keys(key_id: UUID, day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def key_keys(key_id: UUID, day: date) -> tuple[str, ...]:
     """The counters of an API key, without the generation: month, leases, calls, settled, minute."""
     key = f"hermes:budgets:keys:{key_id}"
     month = f"{key}:{day:%Y-%m}"
-    return [month, f"{month}:leases", f"{key}:calls", f"{key}:settled", f"{key}:minute"]
+    return month, f"{month}:leases", f"{key}:calls", f"{key}:settled", f"{key}:minute"
 
 
-def global_keys(day: date) -> list[str]:
+@lru_cache(MAX_NAMES)
+def global_keys(day: date) -> tuple[str, ...]:
     state = f"hermes:budgets:global:{day.isoformat()}"
-    return [GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
+    return GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"
 
 
 def agent_keys(day: date) -> list[str]:
@@ -195,12 +204,31 @@ def translate_redis_errors() -> Iterator[None]:
 # --- scripts that go together
 
 
-class ScriptCall(NamedTuple):
-    """A command that waits for its trip, the script that it runs, and the future that gets its reply."""
+class Joined(Enum):
+    """What calls of one script that wait for one trip have in common, so that they go as one call and get one reply."""
 
-    command: tuple[Any, ...]
+    ALL = auto()
+    """Everything: they only read. The reply may be older than what this process wrote in the same trip."""
+    KEYS = auto()
+    """The keys: the script takes the arguments of any number of calls."""
+    SCRIPT = auto()
+    """The script alone: it takes the keys of any number of calls, and no arguments."""
+
+
+@dataclass(slots=True)
+class ScriptCall:
+    """A call that waits for its trip, the script that it runs, and the futures that get its reply. Without a script, a command."""
+
     script: AsyncScript | None
-    reply: asyncio.Future[Any]
+    keys: list[str]
+    args: list[Any]
+    replies: list[asyncio.Future[Any]]
+
+    @property
+    def command(self) -> tuple[Any, ...]:
+        if self.script is None:
+            return tuple(self.args)
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
 
 class ScriptBatch:
@@ -209,35 +237,63 @@ class ScriptBatch:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._waiting: list[ScriptCall] = []
+        self._joined: dict[tuple[Any, ...], ScriptCall] = {}
+        """Those among them that further calls may join."""
         self._trip: asyncio.Task[None] | None = None
         self._is_due = False
         self._loaded: set[str] = set()
 
-    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         """Run a script and return its reply. Raises the error of the script or of the connection."""
-        return await self._add(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        return await self._add(script, keys, args, joined)
+
+    async def read(self, *command: Any) -> Any:
+        """Run a command that only reads, and return its reply, as `run` does."""
+        return await self._add(None, (), command, Joined.ALL)
+
+    def post(self, script: AsyncScript, keys: Sequence[str], *, joined: Joined | None = None) -> asyncio.Future[Any]:
+        """Have a script run; a caller may wait for its reply, and need not."""
+        reply = self._add(script, keys, (), joined)
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+        return reply
 
     async def execute(self, *command: Any) -> Any:
         """Run a command and return its reply, as `run` does."""
-        return await self._add(command, None)
+        return await self._add(None, (), command, None)
 
     async def execute_all(self, *commands: tuple[Any, ...]) -> list[Any]:
         """Run commands in one trip and return their replies; raises the first error among them. Not a transaction: commands of other
         callers may come between."""
-        return await asyncio.gather(*(self._add(command, None) for command in commands))
+        return await asyncio.gather(*(self._add(None, (), command, None) for command in commands))
 
     async def aclose(self) -> None:
         """End the trip under way. Callers that still wait for it, or for the next one, get a ConnectionError."""
         waiting, self._waiting = self._waiting, []
+        self._joined.clear()
         fail_calls(waiting, ConnectionError("the connection to Redis is being closed"))
         if self._trip is not None:
             self._trip.cancel()
             await asyncio.gather(self._trip, return_exceptions=True)
 
-    def _add(self, command: tuple[Any, ...], script: AsyncScript | None) -> asyncio.Future[Any]:
+    def _add(self, script: AsyncScript | None, keys: Sequence[str], args: Sequence[Any], joined: Joined | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append(ScriptCall(command, script, reply))
+        sha = None if script is None else script.sha
+        alike: tuple[Any, ...] | None = None
+        if joined is not None:
+            alike = {Joined.ALL: (sha, *keys, *args), Joined.KEYS: (sha, *keys), Joined.SCRIPT: (sha,)}[joined]
+        call = self._joined.get(alike) if alike is not None else None
+        if call is not None:
+            call.replies.append(reply)
+            if joined is Joined.KEYS:
+                call.args += args
+            elif joined is Joined.SCRIPT:
+                call.keys += keys
+            return reply
+        call = ScriptCall(script, list(keys), list(args), [reply])
+        self._waiting.append(call)
+        if alike is not None:
+            self._joined[alike] = call
         if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._start_trip)  # after the other tasks that are ready now have made their calls
@@ -246,6 +302,7 @@ class ScriptBatch:
     def _start_trip(self) -> None:
         self._is_due = False
         taken, self._waiting = self._waiting[:MAX_SCRIPTS], self._waiting[MAX_SCRIPTS:]
+        self._joined.clear()  # what comes from now on is for a later trip
         if not taken:
             return
         self._trip = asyncio.create_task(self._run_trip(taken))
@@ -271,8 +328,8 @@ class ScriptBatch:
         for call, reply in zip(taken, replies, strict=True):
             if isinstance(reply, NoScriptError) and not is_repeated:
                 lost.append(call)
-            elif not call.reply.done():
-                resolve_future(call.reply, reply)
+            else:
+                settle_call(call, reply)
         if lost:
             self._loaded.clear()
             await self._run_trip(lost, is_repeated=True)
@@ -285,9 +342,9 @@ class ScriptBatch:
         try:
             scripts = [call.script for call in taken if call.script is not None]
             texts = {script.sha: script.script for script in scripts if script.sha not in self._loaded}
-            commands: list[tuple[Any, ...]] = [("SCRIPT LOAD", text) for text in texts.values()]
+            commands: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", text) for text in texts.values()]
             commands += [call.command for call in taken]
-            await connection.send_packed_command(connection.pack_commands(commands))
+            await connection.send_packed_command(pack(commands))
             replies = [await read_reply(connection) for _ in commands]
             self._loaded |= texts.keys()
             return replies[len(texts) :]
@@ -300,15 +357,28 @@ class ScriptBatch:
 
 def fail_calls(calls: Sequence[ScriptCall], error: Exception) -> None:
     for call in calls:
-        if not call.reply.done():
-            call.reply.set_exception(error)
+        settle_call(call, error)
 
 
-def resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
-    if isinstance(reply, Exception):
-        future.set_exception(reply)
-    else:
-        future.set_result(reply)
+def settle_call(call: ScriptCall, reply: Any) -> None:
+    for future in call.replies:
+        if future.done():  # its caller was cancelled
+            continue
+        if isinstance(reply, Exception):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+
+def pack(commands: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """Commands as the server reads them. The client's own packer looks at the type of each argument, and needs three times as long."""
+    packed = []
+    for command in commands:
+        packed.append(b"*%d\r\n" % len(command))
+        for argument in command:
+            value = argument if isinstance(argument, bytes) else str(argument).encode()
+            packed.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return [b"".join(packed)]
 
 
 async def read_reply(connection: AbstractConnection) -> Any:

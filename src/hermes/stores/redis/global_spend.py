@@ -25,6 +25,7 @@ from hermes.stores.redis.counters import (
     KILL_SWITCH_MICRO_USD,
     RECENT_S,
     BudgetCounters,
+    Joined,
     ScriptBatch,
     check_amount,
     counter_ttl_s,
@@ -72,7 +73,8 @@ class RedisGlobalSpend:
             raise CallsPaused(PauseReason.KILL_SWITCH, None)
         day = self._today()
         try:
-            spent, *passed = await self._run_script("admit", day, [0 if cap_micro_usd is None else check_amount(cap_micro_usd)])
+            cap = 0 if cap_micro_usd is None else check_amount(cap_micro_usd)
+            spent, *passed = await self._run_script("admit", day, [cap], joined=Joined.ALL)
         except (StoreUnavailable, *REDIS_ERRORS) as error:
             self._note_outage(error)
             return
@@ -89,7 +91,7 @@ class RedisGlobalSpend:
         today = self._today()
         args = [check_amount(micro_usd), call_id.hex if call_id else ""]
         try:
-            await self._run_script("add", day or today, args)
+            await self._run_script("add", day or today, args, joined=Joined.KEYS)
         except (StoreUnavailable, *REDIS_ERRORS) as error:
             self._missed_days = {late for late in self._missed_days if late >= today - timedelta(days=1)} | {day or today}
             self._note_outage(error)
@@ -97,7 +99,7 @@ class RedisGlobalSpend:
     async def spent_today(self) -> int:
         day = self._today()
         with translate_redis_errors():
-            spent, *_ = await self._run_script("admit", day, [0])
+            spent, *_ = await self._run_script("admit", day, [0], joined=Joined.ALL)
         if int(spent) < KILL_SWITCH_MICRO_USD:
             return int(spent)
         async with self._transactions.begin() as tx:  # the switch stands in the counter's place
@@ -171,14 +173,14 @@ class RedisGlobalSpend:
             facts = {"user_id": None, "window": "cap", "period": day.isoformat(), "percent": percent}
             self._alerts.alert("budget_threshold", **facts, spent_micro_usd=spent, cap_micro_usd=cap)
 
-    async def _run_script(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
+    async def _run_script(self, script: str, day: date, args: Sequence[Any], *, joined: Joined | None = None) -> list[Any]:
         """Run a script on a day's counter. If Redis does not have it, or missed an amount of this process, it is rebuilt first."""
         keys = global_keys(day)
         state = keys[2]
         if day in self._missed_days:
             await self._counters.run("delete_keys", [GENERATION_KEY, state], [])
             self._missed_days.discard(day)
-        return await self._counters.run_or_rebuild(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
+        return await self._counters.run_or_rebuild(script, keys, args, of=state, rebuild=partial(self._rebuild, day), joined=joined)
 
     async def _rebuild(self, day: date, lock: str, token: str) -> None:
         async with self._transactions.begin() as tx:

@@ -37,7 +37,7 @@ class RedisModelBreakers:
 
     async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
         try:
-            stored = await self._batch.execute("MGET", *(model_breaker_key(model) for model in models))
+            stored = await self._batch.read("MGET", *(model_breaker_key(model) for model in models))
         except REDIS_ERRORS:
             return {}
         now = self._now

@@ -61,35 +61,87 @@ with conversation as (
 insert into sessions (id, account_id, conversation_id, user_id, seed, head, started_at, last_at)
 select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_timestamp(), clock_timestamp() from conversation
 
--- name: add_first
--- A new chat with its first messages; nothing if the request has a trace of a chat, as in `trace`.
-with traced as (
-    select from unnest(%(traces)s::bigint[]) as given (quote),
-        lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
-    where near.user_id = %(user_id)s limit 1
+-- name: record
+-- Writes the answers of many calls: of each its messages, the sample, its fingerprint and its call; or nothing of it, if the head of its chat
+-- has changed, if its sample is known, or if a chat is to be begun although the request has a trace of one. A session comes once at most.
+with given as (
+    select * from rows from (
+        jsonb_to_recordset(%(answers)s::jsonb) as (
+            session_id uuid, user_id uuid, account_id text, channel_id text, head text, new_head text, count integer, mark uuid,
+            length integer, quotes bigint[], traces bigint[], call jsonb
+        ),
+        unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[])
+    ) with ordinality as new (
+        session_id, user_id, account_id, channel_id, head, new_head, count, mark, length, quotes, traces, call,
+        seed, nodes, shown, whole, echo, place
+    )
+), sampled as (
+    select * from unnest(
+        %(sample_places)s::integer[], %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[],
+        %(sample_bodies)s::bytea[]
+    ) with ordinality as new (place, name, index, response, overlay, body, number)
 ), conversation as (
     insert into conversations (account_id, platform, channel_id, user_id)
-    select %(account_id)s, 'completions', %(channel_id)s, %(user_id)s where not exists (select from traced)
-    returning id
-), moved as (
+    select account_id, 'completions', channel_id, user_id from given
+    where head is null and not exists (
+        select from unnest(traces) as trace (quote),
+            lateral (select user_id from door_samples where quotes @> array[trace.quote] offset 0) as near
+        where near.user_id = given.user_id
+    )
+    order by place
+    returning id, channel_id
+), begun as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
-    select
-        %(session_id)s, %(account_id)s, id, %(user_id)s, %(seed)b, %(new_head)s, %(count)s, %(mark)s, clock_timestamp(), clock_timestamp()
-    from conversation
-    returning live, 0 as before
-)
-
--- name: add_fingerprint
--- The response's fingerprint, if it has one.
-, noted as (
+    select session_id, account_id, conversation.id, user_id, seed, new_head, count, mark, clock_timestamp(), clock_timestamp()
+    from conversation join given on given.channel_id = conversation.channel_id order by place
+    returning id, live, 0 as before
+), moved as (
+    update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()
+    from given
+    where sessions.id = given.session_id and sessions.head = given.head and not exists (
+        -- One look into the index for each sample, however many samples there are.
+        select from sampled,
+            lateral (select from graph_samples where session_id = given.session_id and name = sampled.name offset 0) as known
+        where sampled.place = given.place
+    )
+    returning sessions.id, live, sessions.length - given.count as before
+), placed as (
+    select given.*, live, before from (select * from begun union all select * from moved) as written join given on session_id = id
+), messages as (
+    insert into graph_messages (session_id, address, body)
+    select session_id, address, body
+    from unnest(%(places)s::integer[], %(addresses)s::bytea[], %(bodies)s::bytea[]) as new (place, address, body) join placed using (place)
+    on conflict do nothing
+), overlays as (
+    insert into graph_overlays (session_id, address, body)
+    select session_id, address, body
+    from unnest(%(overlay_places)s::integer[], %(overlays)s::bytea[], %(overlay_bodies)s::bytea[]) as new (place, address, body)
+        join placed using (place)
+    on conflict do nothing
+), log as (
+    insert into graph_log (session_id, nodes) select session_id, nodes from placed order by place
+), samples as (
+    insert into graph_samples (session_id, name, head, index, response, overlay, body)
+    select session_id, name, live, before + index, response, overlay, body from sampled join placed using (place) order by number
+), noted as (
     insert into door_samples (user_id, session_id, head, length, shown, whole, echo, quotes)
-    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b, %(quotes)s::bigint[] from moved
-    where %(length)s::integer is not null
-)
+    select user_id, session_id, new_head, length, shown, whole, echo, quotes from placed where length is not null order by place
+), called as (
 
--- name: added
--- Whether `add_first` or an append wrote the call with its sample. Calls are looked for by their id alone: they lie in months.
-select session_id from calls where id = ((%(call)s::jsonb)->>'id')::uuid and session_id = %(session_id)s
+-- name: record_end
+)
+select session_id from placed
+
+-- name: is_traced
+-- Which requests have a trace of a chat, as in `trace`: their numbers.
+select distinct place
+from unnest(%(places)s::integer[], %(users)s::uuid[], %(quotes)s::bigint[]) as given (place, user_id, quote),
+    lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
+where near.user_id = given.user_id
+
+-- name: recorded
+-- Whether `record` wrote the call with its sample. Calls are looked for by their id alone: they lie in months.
+select session_id from calls where id = %(call_id)s and session_id = %(session_id)s
 
 -- name: note
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)

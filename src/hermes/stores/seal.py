@@ -56,8 +56,9 @@ NEW_KEY_HINT = "make one with: hermes keys new-master"
 HEAD_BYTES = 5
 BODY_START = HEAD_BYTES + NONCE_BYTES
 MAX_GENERATION = 2**32 - 1
-MAX_CACHED_KEYS = 256
-"""Derived keys that one DataKeys object caches. Deriving a key takes some 5 µs, five times as long as opening a small blob."""
+MAX_CACHED_KEYS = 24
+"""Derived keys that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 5 µs, five times as long as
+opening a small blob; a cached one takes 3 kB, and a process has the keys of thousands of users."""
 
 
 # --- errors

@@ -22,10 +22,12 @@ from ground import row as times_row
 from hermes.app.root import open_hermes
 from hermes.config import load
 from hermes.stores import embedded
-from messages.bare_jobs import bare_jobs_per_s
+from messages.bare_jobs import bare_jobs_per_s, stock_jobs_per_s
 from messages.statements import Statements, logged
 
-USERS, AT_ONCE, QUIET, ALONE = 400, 32, 60, 300
+USERS, AT_ONCE, QUIET, ALONE = 400, 32, 200, 300
+IDLE_S = 20.0
+"""Two of the longest pauses between what the processes do anyway."""
 HELD_RATE = 100
 SHARE_OF_BARE, STATEMENTS, COMMITS, CPU_MS, ALONE_MS, HELD_MS = 0.4, 12, 5, 12.0, 12.0, 150.0
 TEXT = "that sounds like a plan, let us talk about it tomorrow"
@@ -86,6 +88,7 @@ async def whole_path(environ: dict[str, str], stores: embedded.StoreUrls, second
         _, secret = await hermes.adapters.api_keys.create(tx, "bench", "messages")
     home, promises = Path(environ["HERMES_HOME"]), list[Promise]()
     bare = await bare_jobs_per_s(stores.database_url, round(250 * seconds), at_once=AT_ONCE)
+    stock = await stock_jobs_per_s(stores.database_url, round(250 * seconds), at_once=AT_ONCE)
     with processes(environ, ["serve", "worker"]) as pids:
         senders = Senders(settings.web.port, secret)
         await until_up(senders)
@@ -106,6 +109,7 @@ async def whole_path(environ: dict[str, str], stores: embedded.StoreUrls, second
         times_row(f"at {HELD_RATE}/s for {held_s:g} s", held)
         promises.append((f"{HELD_RATE} messages/s held, p99 under {HELD_MS:.0f} ms", percentile(held, 99) * 1e3 < HELD_MS))
     print(f"\n{AT_ONCE} at once: **{rate:.0f} messages/s**; bare jobs of the queue: {bare:.0f}/s; share **{rate / bare:.2f}**")
+    print(f"Bare jobs on Procrastinate's own schema: {stock:.0f}/s; share {rate / stock:.2f}")
     print(f"Processor time for a message: {cpu_ms:.1f} ms; " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in spent.items()))
     print(f"Statements for an ordinary message: **{quiet[0]:.1f}**, in {quiet[1]:.1f} transactions that write\n")
     return [
@@ -146,7 +150,7 @@ async def statements_of_a_message(senders: Senders, stores: embedded.StoreUrls, 
             await senders.send(number)
         await asyncio.sleep(2.0)  # what follows an answer
 
-    idle = await logged(stores.database_url, log, lambda: asyncio.sleep(6.0))
+    idle = await logged(stores.database_url, log, lambda: asyncio.sleep(IDLE_S))
     busy = await logged(stores.database_url, log, talk)
     if os.environ.get("SHOW_STATEMENTS"):
         show(idle, busy)

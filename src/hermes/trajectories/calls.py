@@ -170,6 +170,19 @@ class SampledCall:
         return [(self.policy, 0, self.sampled)]
 
 
+def are_in_line(calls: Sequence[SampledCall]) -> bool:
+    """Whether each call continues the one before it, and was sampled after all that is trained of that.
+
+    The usual case: their tokens are one sequence, and no token is trained twice."""
+    end, tokens = 0, b""
+    for call in calls:
+        longer = call.tokens
+        if call.start < end or not longer.startswith(tokens):
+            return False
+        end, tokens = call.end, longer
+    return True
+
+
 def read_calls(
     session: ExportSession,
     policies: SamplePolicies,

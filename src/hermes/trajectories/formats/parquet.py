@@ -77,7 +77,7 @@ def record(number: int, row: Row, rollout: RolloutPlan, first_row: int) -> dict[
         "tokenizer": row.tokenizer,
         "input_ids": tokens,
         "loss_mask": columns["mask"],
-        "labels": np.where(columns["mask"], tokens, IGNORED_LABEL).astype(np.int64),
+        "labels": np.where(columns["mask"], tokens, np.int64(IGNORED_LABEL)),
         "logprobs": columns["logprobs"],
         "weight": columns["weight"],
         "advantages": columns["advantages"],

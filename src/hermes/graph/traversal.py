@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermes.graph.edit import SEQUENTIAL, SUBAGENT_CALL, SUBAGENT_RETURN
 from hermes.graph.history import GraphHistory, Sample
 from hermes.graph.message import METADATA, canonical_message, digest
+from hermes.graph.node import Node
 from hermes.graph.response import Response, ResponseParts
 from hermes.graph.root import root_of
 from hermes.graph.token_arrays import PromptDigests
@@ -54,7 +55,8 @@ def read_responses(top: GraphHistory) -> list[tuple[Response, ResponseParts]]:
     if len(histories(top)) > 1 or len({sample.sample_id for sample in samples}) < len(samples):
         return [(response, response.read()) for response in responses(top)]
     found = []
-    head, nodes, first_erased = -1, top.nodes, 0
+    nodes: Sequence[Node] = top.nodes
+    head, first_erased = -1, 0
     for at, sample in enumerate(samples):
         if sample.head != head:
             head, nodes = sample.head, top.nodes_of(sample.head)

@@ -105,8 +105,8 @@ def stack_of(thread: int) -> list[str]:
 
 
 COLLECT_AFTER = (20_000, 10, 10)
-"""So many new objects, and so many collections of the younger ones, until the next collection. By Python's own 700, collections took a sixth
-of the processor time of recorded API calls, 64 at once: they looked at all calls under way again and again."""
+"""So many new objects, and so many collections of the younger ones, until the next collection. By Python's own 700, collections took a
+sixth of the processor time of recorded API calls, 64 at once: they looked at all calls under way again and again."""
 
 
 def collect_and_freeze() -> None:

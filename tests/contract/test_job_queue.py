@@ -9,8 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 import structlog
 
+from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.stores.postgres.database import Database, connection_of
-from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.job_queue import PostgresJobQueue, TurnClaims, WorkerOptions, open_job_queue
 from hermes.stores.postgres.job_worker import Job, RunningJobs, end_job
 from hermes.stores.postgres.keyring import Keyring
 from tests.contract.turns import new_turn
@@ -72,9 +74,11 @@ class Recorder:
 
 
 @asynccontextmanager
-async def working(work: PostgresJobQueue, hands: Recorder, pace: WorkerOptions = QUICK) -> AsyncIterator[asyncio.Task[None]]:
+async def working(
+    work: PostgresJobQueue, hands: Recorder, pace: WorkerOptions = QUICK, claims: TurnClaims | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """A worker that runs as long as the block lasts."""
-    task = asyncio.create_task(work.run(hands, pace))
+    task = asyncio.create_task(work.run(hands, pace, claims=claims))
     try:
         yield task
     finally:
@@ -424,3 +428,99 @@ async def until_none_is_left(database: Database) -> None:
     while await jobs_left(database):
         assert time.monotonic() < end, "it did not happen in time"
         await asyncio.sleep(0.05)
+
+
+# --- turns that are claimed with the fetch of their jobs
+
+
+class ClaimRecorder(Recorder):
+    """Hands that also note the claims that came with their jobs."""
+
+    def __init__(self, act: Callable[[UUID], Awaitable[None]] | None = None) -> None:
+        super().__init__(act)
+        self.claims: list[Claim] = []
+
+    async def claimed(self, turn_id: UUID, claim: Claim | UnreadableMessage) -> None:
+        assert isinstance(claim, Claim)
+        self.claims.append(claim)
+        await self.turn(turn_id)
+
+
+async def deferred_turn(database: Database, keyring: Keyring, work: PostgresJobQueue, text: str, channel: str) -> UUID:
+    turn_id = await new_turn(database, keyring, text, channel=channel)
+    async with database.begin() as tx:
+        query = "select conversation_id from inbox where turn_id = %s"
+        [conversation_id] = await (await connection_of(tx).execute(query, [turn_id])).fetchone() or [None]
+        await work.defer_turn(tx, turn_id, conversation_id)
+    return turn_id
+
+
+def claims_of(keyring: Keyring, hands: ClaimRecorder) -> TurnClaims:
+    return TurnClaims(PostgresInbox(keyring, idle_s=3_600.0), uuid4(), 30, hands.claimed)
+
+
+async def test_a_turn_is_claimed_with_the_fetch_of_its_job(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    turns = [await deferred_turn(database, keyring, work, f"hello from {channel}", channel) for channel in ("ada", "bob")]
+    hands = ClaimRecorder()
+    async with working(work, hands, claims=claims_of(keyring, hands)):
+        await until(lambda: len(hands.ended) == 2)
+    by_turn = {claim.turn_id: claim for claim in hands.claims}
+    assert [by_turn[turn_id].envelope.event.text for turn_id in turns] == ["hello from ada", "hello from bob"]
+    assert [(claim.attempt, claim.epoch, claim.seq, claim.recent) for claim in hands.claims] == [(1, 1, 1, 1)] * 2
+    starts = [by_turn[turn_id].start for turn_id in turns]
+    assert [(start.user.id, start.session, start.credit) for start in starts if start is not None] == [
+        (by_turn[turn_id].user_id, None, "out of credit") for turn_id in turns
+    ]
+    assert await jobs_left(database) == []
+
+
+async def test_each_attempt_of_a_turn_has_a_claim_of_its_own(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    async def fail_once(_: UUID) -> None:
+        if len(hands.begun) == 1:
+            raise RuntimeError("the first attempt fails")
+
+    hands = ClaimRecorder(fail_once)
+    turn_id = await deferred_turn(database, keyring, work, "hello", "ada")
+    async with working(work, hands, claims=claims_of(keyring, hands)):
+        await until(lambda: len(hands.ended) == 1)
+    assert [(claim.turn_id, claim.attempt, claim.epoch) for claim in hands.claims] == [(turn_id, 1, 1), (turn_id, 2, 2)]
+
+
+async def test_a_locked_conversation_holds_no_other_turn_back(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    locked, free = [await deferred_turn(database, keyring, work, "hello", channel) for channel in ("ada", "bob")]
+    hands = ClaimRecorder()
+    async with database.begin() as tx:
+        query = "select from conversations where id = (select conversation_id from inbox where turn_id = %s) for update"
+        await connection_of(tx).execute(query, [locked])
+        async with working(work, hands, claims=claims_of(keyring, hands)):
+            await until(lambda: len(hands.ended) == 2)
+    assert [claim.turn_id for claim in hands.claims] == [free]
+    assert set(hands.begun) == {locked, free}  # the locked one without a claim: its handler waits for the lock, and nothing else does
+
+
+async def test_a_job_whose_turn_has_ended_is_fetched_without_a_claim(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    turn_id = await deferred_turn(database, keyring, work, "hello", "ada")
+    async with database.begin() as tx:
+        await connection_of(tx).execute("update inbox set state = 'done', ended_at = now() where turn_id = %s", [turn_id])
+    hands = ClaimRecorder()
+    async with working(work, hands, claims=claims_of(keyring, hands)):
+        await until(lambda: hands.ended == [turn_id])
+    assert hands.claims == []
+    assert await jobs_left(database) == []
+
+
+async def test_a_fetch_that_runs_into_a_deadlock_fetches_the_jobs_alone(
+    database: Database, keyring: Keyring, work: PostgresJobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lock_each_other(*_: object, **__: object) -> None:
+        async with database.begin() as tx:
+            raise_deadlock = "do $$ begin raise exception using errcode = 'deadlock_detected'; end $$"
+            await connection_of(tx).execute(raise_deadlock)
+
+    turn_id = await deferred_turn(database, keyring, work, "hello", "ada")
+    hands = ClaimRecorder()
+    claims = claims_of(keyring, hands)
+    monkeypatch.setattr(claims.inbox, "start_turns", lock_each_other)
+    async with working(work, hands, claims=claims):
+        await until(lambda: hands.ended == [turn_id])
+    assert hands.claims == []

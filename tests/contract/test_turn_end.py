@@ -1,19 +1,22 @@
 """An ordinary turn that begins and ends in one statement leaves what the stores leave one by one; and if it cannot, it leaves nothing."""
 
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.errors import NoDataFound
 
 from hermes.graph import CallRecord
 from hermes.ports.credits import ReserveOutcome
 from hermes.ports.errors import ClaimLost
 from hermes.ports.inbox import Claim
+from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.outbox import OutboxState
 from hermes.ports.session import Session
 from hermes.ports.sessions import AppendResult, GraphEntry, JournalNote
-from hermes.ports.turn_end import TurnEnd, appended_meta
+from hermes.ports.turn_end import CallEnd, TurnEnd, appended_meta
 from hermes.ports.users import UserState
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, connection_of
@@ -22,6 +25,7 @@ from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import open_job_queue
 from hermes.stores.postgres.journal import PostgresInteractions, PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.turn_end import PostgresTurnEnds
@@ -237,3 +241,76 @@ async def test_a_claim_reserves_nothing_for_a_sender_who_is_refused_or_has_no_cr
     assert refused.start is not None
     assert refused.start.credit is None
     assert await stores.rows("select from credit_entries where kind = 'reserve'") == []
+
+
+# --- a model call of a turn
+
+
+def call_of(claim: Claim, *, micro_usd: int = 70) -> ModelCall:
+    return ModelCall(
+        id=uuid4(),
+        day=date(2026, 3, 2),
+        account_id="shop",
+        source=CallSource.ROUTER,
+        tier="free",
+        model="m-1",
+        outcome=CallOutcome.ANSWERED,
+        latency_ms=12,
+        user_id=claim.user_id,
+        turn_id=claim.turn_id,
+        micro_usd=micro_usd,
+    )
+
+
+async def end_call(stores: Stores, claim: Claim, result: bytes, call: ModelCall) -> bytes:
+    async with stores.database.once() as tx:
+        return await stores.ends.end_call(tx, claim, CallEnd("call_model", 0, result, {"us": 1_000, "backend": "m"}, call))
+
+
+async def cost_of(stores: Stores, claim: Claim) -> tuple[int, int]:
+    async with stores.database.begin() as tx:
+        totals = await PostgresModelCalls().cost_of_turn(tx, claim.turn_id)
+    return totals.calls, totals.micro_usd
+
+
+async def test_a_model_call_leaves_its_row_and_its_result_together(stores: Stores) -> None:
+    claim = await stores.turns.new_claim()
+    async with stores.database.begin() as tx:
+        await stores.journal.begin(tx, claim, "call_model", 0, b"as sent")
+    assert await end_call(stores, claim, b"paid", call_of(claim)) == b"paid"
+    assert await cost_of(stores, claim) == (1, 70)
+    async with stores.database.begin() as tx:
+        effect = await stores.journal.effect(tx, claim.turn_id, "call_model", 0)
+        [event] = [event for event in await stores.journal.read(tx, claim.turn_id) if event.step == "call_model"]
+    assert effect is not None
+    assert (effect.request, effect.result) == (b"as sent", b"paid")
+    assert (event.attempt, event.epoch, event.facts, event.done_at is not None) == (1, claim.epoch, {"us": 1_000, "backend": "m"}, True)
+
+
+async def test_the_first_result_of_a_model_call_stands_and_each_paid_call_has_its_row(stores: Stores) -> None:
+    turn_id = await stores.turns.accept()
+    paused = await stores.turns.claim(turn_id)
+    async with stores.database.begin() as tx:
+        await stores.journal.begin(tx, paused, "call_model", 0, b"as sent")
+    second = await stores.turns.claim(turn_id)
+    async with stores.database.begin() as tx:
+        await stores.journal.begin(tx, second, "call_model", 0, b"as sent")
+    assert await end_call(stores, paused, b"first", call_of(paused, micro_usd=70)) == b"first"
+    assert await end_call(stores, second, b"second", call_of(second, micro_usd=30)) == b"first"
+    assert await cost_of(stores, second) == (2, 100)
+
+
+async def test_a_model_call_that_is_noted_twice_has_one_row(stores: Stores) -> None:
+    claim = await stores.turns.new_claim()
+    async with stores.database.begin() as tx:
+        await stores.journal.begin(tx, claim, "call_model", 0, b"as sent")
+    call = call_of(claim)
+    assert [await end_call(stores, claim, b"paid", call) for _ in range(2)] == [b"paid", b"paid"]
+    assert await cost_of(stores, claim) == (1, 70)
+
+
+async def test_a_result_without_a_beginning_is_refused_and_leaves_no_row(stores: Stores) -> None:
+    claim = await stores.turns.new_claim()
+    with pytest.raises(NoDataFound, match=r"call_model\[0\]"):
+        await end_call(stores, claim, b"paid", call_of(claim))
+    assert await cost_of(stores, claim) == (0, 0)

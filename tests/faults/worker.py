@@ -34,6 +34,7 @@ from hermes.cli.runtime import new_event_loop, run_until_signal
 from hermes.config import load
 from hermes.ops import logs
 from hermes.ports.backends import ModelRequest
+from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.models import Answer, AnswerKeeper, Caller, CallOutcome, ModelCall
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
@@ -364,7 +365,8 @@ class Model:
 
 
 class KeepingModel(Model):
-    """A model whose answer goes into the journal together with the row of its call, as the gateway has it."""
+    """A model whose answer goes into the journal together with the row of its call, as the gateway has it: to the end, and without an
+    error if the store is away."""
 
     async def complete_and_keep(self, ask: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
         answer = await self.complete(ask, caller)
@@ -380,8 +382,8 @@ class KeepingModel(Model):
             user_id=caller.user_id,
             turn_id=caller.turn_id,
         )
-        # To the end, as the gateway does it.
-        await asyncio.shield(asyncio.ensure_future(keep(call, answer)))
+        with suppress(StoreUnavailable):
+            await asyncio.shield(asyncio.ensure_future(keep(call, answer)))
         return answer
 
 

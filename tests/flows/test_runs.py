@@ -76,7 +76,8 @@ async def read_frames(response: aiohttp.ClientResponse, count: int) -> list[tupl
 
 async def test_paperclip_gives_a_task_and_gets_its_answer_with_usage_and_cost(database_url: str, redis_url: str) -> None:
     async with running(database_url, redis_url, models=PricedEcho()) as service:
-        paperclip = await agent_of(service, template={"model": "hermes-agent", "priority": 3})
+        # It may not poll: on a busy machine the poll would end the run before the stream has told of it.
+        paperclip = await agent_of(service, template={"model": "hermes-agent", "priority": 3}, poll_s=60)
         result = await paperclip.execute("pc-run-1", TASK)
         key = paperclip.headers("pc-run-1", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed")["X-Hermes-Session-Key"]
         health = await service.get("/health", paperclip.headers("pc-run-1", None))

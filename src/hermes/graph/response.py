@@ -79,6 +79,10 @@ class Response:
         """Whether the response lies on a version of the graph itself, not in a chat attached to one of its messages."""
         return self._notes is self._history
 
+    def shares_list(self, other: Response) -> bool:
+        """Whether both responses lie on one list: then the context of the one that comes first is a beginning of the other's."""
+        return self._history is other._history and self._sample.head == other._sample.head
+
     def belongs_to(self, history: GraphHistory) -> bool:
         """Whether this response was read from that graph."""
         return self._notes is history

@@ -20,6 +20,8 @@ from hermes.graph.graph import MessageGraph
 from hermes.graph.history import GraphHistory, Sample
 from hermes.graph.message import METADATA, FrozenDict, FrozenList
 from hermes.graph.node import AttachedChat, Node, Tombstone
+from hermes.graph.response import Response, ResponseParts
+from hermes.graph.traversal import read_responses
 
 
 class LazySample(Sample):
@@ -62,6 +64,12 @@ def history_of(graph: MessageGraph) -> GraphHistory:
 def open_graph(history: GraphHistory) -> MessageGraph:
     """Return the graph with this state."""
     return MessageGraph._open(history)
+
+
+def responses_of(graph: MessageGraph) -> list[tuple[Response, ResponseParts]]:
+    """Return every response that `graph.responses()` yields, and what its `read` gives: much faster than one after the other."""
+    with graph._history.lock:
+        return read_responses(graph._history)
 
 
 def continue_graph(head: str, live: int) -> MessageGraph:

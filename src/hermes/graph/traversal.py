@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermes.graph.edit import SEQUENTIAL, SUBAGENT_CALL, SUBAGENT_RETURN
 from hermes.graph.history import GraphHistory, Sample
 from hermes.graph.message import METADATA, canonical_message, digest
-from hermes.graph.response import Response
+from hermes.graph.node import Node
+from hermes.graph.response import Response, ResponseParts
 from hermes.graph.root import root_of
 from hermes.graph.token_arrays import PromptDigests
 
@@ -46,6 +47,26 @@ def responses(top: GraphHistory) -> Iterator[Response]:
             elif not any(response.id == other.id for other in same_name):
                 same_name.append(response)
                 yield response
+
+
+def read_responses(top: GraphHistory) -> list[tuple[Response, ResponseParts]]:
+    """Return every response that `responses` yields, and what its `read` gives. The caller holds the lock."""
+    samples = top.settle()
+    if len(histories(top)) > 1 or len({sample.sample_id for sample in samples}) < len(samples):
+        return [(response, response.read()) for response in responses(top)]
+    found = []
+    nodes: Sequence[Node] = top.nodes
+    head, first_erased = -1, 0
+    for at, sample in enumerate(samples):
+        if sample.head != head:
+            head, nodes = sample.head, top.nodes_of(sample.head)
+            first_erased = next((index for index, node in enumerate(nodes) if node.redacted), len(nodes))
+        known = top.seal(sample)
+        notes = list(top.annotations.get(known, ())) if top.annotations else []
+        is_erased = first_erased <= sample.index
+        parts = ResponseParts(known, sample.sample_id, nodes[sample.index], sample.overlay, sample.call, is_erased, notes)
+        found.append((Response(top, at, top), parts))
+    return found
 
 
 class Edge(NamedTuple):

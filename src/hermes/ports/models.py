@@ -414,7 +414,8 @@ class KeepingModels(Models, Protocol):
     """Models whose caller may write the row of a call."""
 
     async def complete_and_keep(self, request: ModelRequest, caller: Caller, keep: AnswerKeeper) -> Answer:
-        """As `complete`; a model's answer is first given to `keep`, to the end, although the caller is cancelled meanwhile."""
+        """As `complete`; a model's answer is first given to `keep`, to the end, although the caller is cancelled meanwhile. If `keep`
+        raises an error, the caller gets the answer all the same."""
         ...
 
 

@@ -56,8 +56,9 @@ NEW_KEY_HINT = "make one with: hermes keys new-master"
 HEAD_BYTES = 5
 BODY_START = HEAD_BYTES + NONCE_BYTES
 MAX_GENERATION = 2**32 - 1
-MAX_CACHED_KEYS = 256
-"""Derived keys that one DataKeys object caches. Deriving a key takes some 5 µs, five times as long as opening a small blob."""
+MAX_CACHED_KEYS = 24
+"""Derived keys that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 5 µs, five times as long as
+opening a small blob; a cached one takes 3 kB, and a process has the keys of thousands of users."""
 
 
 # --- errors
@@ -259,7 +260,7 @@ class DataKeys(KeyHolder):
     the odds that a nonce came twice stay under 2**-32). Every label has a key of its own in every generation, so the limit counts per
     label and starts from zero with a new generation."""
 
-    __slots__ = ("_digest_key", "_keys", "_ready")
+    __slots__ = ("_digest_key", "_fernet", "_keys", "_ready")
 
     def __init__(self, generations: Mapping[int, bytes]) -> None:
         """Raises DataKeyMissing if there is no key: what a deleted user's keys sealed cannot be read, whatever the database still holds."""
@@ -272,6 +273,7 @@ class DataKeys(KeyHolder):
         # The caches live as long as this object. They close over the keys and not over self: that would be a reference cycle.
         self._ready = lru_cache(MAX_CACHED_KEYS)(lambda label, head: AesCipher.of(keys[head], label, head))
         self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda label: derive(keys[min(keys)], KeyPurpose.DIGEST, label))
+        self._fernet = lru_cache(MAX_CACHED_KEYS)(lambda label: fernet_of(keys.values(), label))
 
     @property
     def newest(self) -> int:
@@ -301,8 +303,7 @@ class DataKeys(KeyHolder):
 
     def history(self, label: str) -> FernetCipher:
         """The cipher of the recent history that Redis holds."""
-        keys = [derive(key, KeyPurpose.HISTORY, label) for key in self._keys.values()]
-        return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
+        return self._fernet(label)
 
     def digest(self, label: str, data: bytes) -> bytes:
         """HMAC-SHA256, 32 bytes: equal data under one label has equal digests, and a reader of the database cannot test guesses.
@@ -348,6 +349,12 @@ class FernetCipher(KeyHolder):
 
     def __repr__(self) -> str:
         return "FernetCipher()"
+
+
+def fernet_of(keys: Iterable[bytes], label: str) -> FernetCipher:
+    """The cipher of one label; the first key encrypts."""
+    derived = [derive(key, KeyPurpose.HISTORY, label) for key in keys]
+    return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in derived))
 
 
 def check_token_spelling(token: bytes) -> bytes:

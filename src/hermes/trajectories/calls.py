@@ -18,6 +18,7 @@ from hermes.graph import CallRecord, MessageGraph, Overlay, Response, Version
 from hermes.graph.call import SCRIPTED
 from hermes.graph.message import REASONING
 from hermes.graph.node import Node
+from hermes.graph.stored_graph import responses_of
 from hermes.graph.token_arrays import are_negative
 from hermes.trajectories.rewards import (
     AdvantageKind,
@@ -170,6 +171,19 @@ class SampledCall:
         return [(self.policy, 0, self.sampled)]
 
 
+def are_in_line(calls: Sequence[SampledCall]) -> bool:
+    """Whether each call continues the one before it, and was sampled after all that is trained of that.
+
+    The usual case: their tokens are one sequence, and no token is trained twice."""
+    end, tokens = 0, b""
+    for call in calls:
+        longer = call.tokens
+        if call.start < end or not longer.startswith(tokens):
+            return False
+        end, tokens = call.end, longer
+    return True
+
+
 def read_calls(
     session: ExportSession,
     policies: SamplePolicies,
@@ -180,10 +194,10 @@ def read_calls(
 
     With a tokenizer, calls that were recorded without token ids are tokenised and marked as off-policy. `verdicts`, by
     response id, are the merged verdicts on samples that have several copies."""
-    responses = list(session.graph.responses())
-    read = [response.read() for response in responses]
+    found = responses_of(session.graph)
+    read = [parts for _, parts in found]
     names = [parts.id for parts in read]
-    refused = _refused_by_policies(session, responses, policies)
+    refused = _refused_by_policies(session, [response for response, _ in found], policies)
     rules = policies.rewards
     noted = [
         verdicts[parts.id].notes if parts.id in verdicts else merge_notes(parts.annotations, rules) if parts.annotations else {}
@@ -192,7 +206,7 @@ def read_calls(
     rewards = _rollout_rewards(names, noted, session.name, rules) if any(noted) else {}
     advantages = group_advantages(rewards, policies.advantages) if rewards else {}
     calls = []
-    for order, (response, parts, notes) in enumerate(zip(responses, read, noted, strict=True)):
+    for order, ((response, parts), notes) in enumerate(zip(found, noted, strict=True)):
         name = parts.id
         rollout, reward, advantage = session.name, None, None
         if notes:

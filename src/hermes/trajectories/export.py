@@ -23,6 +23,7 @@ from hermes.trajectories.ledger import Ledger, dump
 from hermes.trajectories.merkle import SampleLeaves
 from hermes.trajectories.plan import ExportFormat, ExportSettings, FormatWriter, SessionPlan, plan_session
 from hermes.trajectories.private_files import make_private
+from hermes.trajectories.rare_collection import collect_rarely
 from hermes.trajectories.sample_table import SampleTable
 from hermes.trajectories.signature import LedgerSigner
 from hermes.trajectories.source import ExportSession
@@ -199,7 +200,8 @@ def export(
         calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer, verdicts=verdicts)
         with open_draft(out, form, settings) as (draft, folder), closing(SampleTable(folder)) as table:
             seen = SeenSamples(verdicts, table=table)
-            broken = _write_sessions(sessions, draft, ExportPass(calls, seen, on_session))
+            with collect_rarely():
+                broken = _write_sessions(sessions, draft, ExportPass(calls, seen, on_session))
             if not seen.changed_verdicts:
                 draft.ledger.duplicates = seen.duplicates
                 manifest = publish(draft, folder, out, settings, tokenizer.name if tokenizer is not None else None, signer=signer)

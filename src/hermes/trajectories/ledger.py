@@ -15,13 +15,13 @@ here reads rows: hermes.trajectories.verify does."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii
 from typing import IO, Any, NamedTuple
 
-from hermes.graph.message import canonical
+from hermes.graph.message import canonical, canonical_json
 from hermes.trajectories.calls import TOKEN_BYTES, ExcludedSpan, SampledCall
 from hermes.trajectories.merkle import SampleLeaves, merkle_root
 
@@ -101,13 +101,15 @@ class Ledger:
         if placement is None and (call.trained or not excluded):
             excluded.insert(0, ExcludedSpan(0, call.trained, untrained))
         trained = call.sampled if is_text else call.trained if placement is not None else 0
-        line = _SampleLine.of(call)
-        self.body.write(line.between(excluded, placement))
+        head, tail = _line_of(call)
+        spans = canonical_json([part._asdict() for part in excluded]) if excluded else "[]"
+        where = canonical_json(placement.where) if placement is not None else ""
+        self.body.write(f'{head},"excluded":{spans}{tail},"trained":[{where}]}}\n'.encode("ascii"))
         self.samples += 1
         self.placed += placement is not None
         self.sampled += call.sampled
         self.trained += trained
-        self.leaves.add((call.sample_id, _hash_leaf(line.leaf)))
+        self.leaves.add((call.sample_id, _hash_leaf(f"{head}{tail}}}\n".encode("ascii"))))
         for part in excluded:
             count = self.reasons.setdefault(part.reason, [0, 0])
             count[0] += 1
@@ -154,32 +156,16 @@ class Ledger:
         }
 
 
-class _SampleLine(NamedTuple):
-    """A sample's line as `dump` writes it, in two pieces: `excluded` comes between them and `trained` after them, in the order of keys."""
-
-    head: str
-    tail: str
-
-    @classmethod
-    def of(cls, call: SampledCall) -> _SampleLine:
-        at = call.start * TOKEN_BYTES
-        head = f'{{"completion":{_fingerprint(call.whole[at:])}'
-        tail = (
-            f',"prompt":{_fingerprint(call.whole[:at])},"response":"{call.response_id}","rollout":{_escape(call.rollout)},'
-            f'"sample":{_escape(call.sample_id)},"sampled":{call.sampled},"session":{_escape(call.session)},"tokenizer":{_escape(call.tokenizer)}'
-        )
-        return cls(head, tail)
-
-    @property
-    def leaf(self) -> bytes:
-        """The line without `trained` and `excluded`: what the Merkle leaf covers."""
-        return f"{self.head}{self.tail}}}\n".encode("ascii")
-
-    def between(self, excluded: Sequence[ExcludedSpan], placement: Placement | None) -> bytes:
-        """Return the whole line."""
-        spans = canonical([part._asdict() for part in excluded]).decode("ascii") if excluded else "[]"
-        trained = f"[{canonical(placement.where).decode('ascii')}]" if placement is not None else "[]"
-        return f'{self.head},"excluded":{spans}{self.tail},"trained":{trained}}}\n'.encode("ascii")
+def _line_of(call: SampledCall) -> tuple[str, str]:
+    """Return a sample's line as `dump` writes it, in two pieces: `excluded` comes between them and `trained` after them, in the order of
+    keys. The Merkle leaf covers these two pieces."""
+    at = call.start * TOKEN_BYTES
+    head = f'{{"completion":{_fingerprint(call.whole[at:])}'
+    tail = (
+        f',"prompt":{_fingerprint(call.whole[:at])},"response":"{call.response_id}","rollout":{_escape(call.rollout)},'
+        f'"sample":{_escape(call.sample_id)},"sampled":{call.sampled},"session":{_escape(call.session)},"tokenizer":{_escape(call.tokenizer)}'
+    )
+    return head, tail
 
 
 def source_root(roots: Iterable[str]) -> str:

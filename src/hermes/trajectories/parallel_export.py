@@ -27,6 +27,7 @@ from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.errors import SessionError, SourceError, TrajectoryError
 from hermes.trajectories.export import ExportDraft, ExportPart, ExportSummary, format_for, in_blocks, new_part_draft, open_draft, publish
 from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.rare_collection import collect_rarely
 from hermes.trajectories.sample_table import SampleTable
 from hermes.trajectories.signature import LedgerSigner
 from hermes.trajectories.source import ExportSession, GraphDocument, read_session
@@ -94,10 +95,11 @@ def export_chunk(task: ChunkTask, chunk_settings: ChunkSettings) -> ChunkResult:
     """Carry out one task. An error becomes `failed` in the result; it is not raised."""
     result = ChunkResult(sum(len(document.text) for document in task.documents), _digest(task.documents))
     try:
-        if task.decided is not None:
-            result.part = _write_decided(task, task.decided, result.digest, chunk_settings)
-        else:
-            _read_chunk(task, result, chunk_settings)
+        with collect_rarely():
+            if task.decided is not None:
+                result.part = _write_decided(task, task.decided, result.digest, chunk_settings)
+            else:
+                _read_chunk(task, result, chunk_settings)
     except TrajectoryError as error:
         result.failed = str(error)
     return result

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall, are_in_line
 from hermes.trajectories.trie import Trie
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class Row:
     """A sequence of tokens, and which of them are trained for which call."""
 
@@ -51,6 +51,9 @@ def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
     trainable = [call for call in calls if call.trained]
     if not trainable:
         return []
+    if are_in_line(trainable):
+        one, whole = trainable[0], tuple(trainable)
+        return [Row(one.session, one.rollout, one.tokenizer, trainable[-1].tokens, whole, whole, -1, 0)]
     drafts: list[_RowDraft] = []
     first_rows: list[int] = []  # for each node of the current path, the row that held it first
     on_path: list[SampledCall] = []

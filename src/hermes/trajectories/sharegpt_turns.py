@@ -108,6 +108,21 @@ def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> lis
     return messages
 
 
+def are_plain_turns(turns: Sequence[Mapping[str, Any]], messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether `to_messages` gives exactly these messages for turns without a rest, because each is a role and a text without tags.
+
+    If False, it may still give them."""
+    if len(turns) != len(messages):
+        return False
+    for turn, message in zip(turns, messages, strict=True):
+        value = turn["value"]
+        if len(message) != 2 or type(value) is not str or "<" in value or value != message.get("content"):
+            return False
+        if _PLAIN_ROLES.get(turn["from"]) != message["role"]:
+            return False
+    return True
+
+
 def call_order(results: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> list[int]:
     """Return for each result its place in the turn: the order of the calls, matched by id; unchanged if ids do not match uniquely."""
     ids = [call.get("id") for call in calls]

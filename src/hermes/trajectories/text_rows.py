@@ -69,14 +69,16 @@ class TextRow:
         `has_reasoning` says whether the format writes the reasoning of every message that has some, or of none."""
         found: dict[str, None] = {}
         is_thoughtful = any(map(reasoning_of, [message for message in self.messages if not _REASONING.isdisjoint(message)]))
-        for call in self.calls:
-            found |= dict.fromkeys(_differences(call, has_reasoning=has_reasoning, is_thoughtful=is_thoughtful))
+        for call in self.trained.values():
+            is_exact = 0 < call.start * TOKEN_BYTES < len(call.whole) and call.on_policy and call.overlay.ephemeral is None
+            if is_thoughtful or not is_exact:
+                found |= dict.fromkeys(_differences(call, has_reasoning=has_reasoning, is_thoughtful=is_thoughtful))
         return [*found, NOTES] if self.notes else list(found)
 
     @property
     def left_out(self) -> dict[str, int]:
         """Return what was sent and is not in the row: for how many trained calls an ephemeral prompt, for how many messages a note."""
-        return {"ephemeral": sum(call.overlay.ephemeral is not None for call in self.calls), "notes": self.notes}
+        return {"ephemeral": sum([call.overlay.ephemeral is not None for call in self.trained.values()]), "notes": self.notes}
 
 
 def can_train_as_text(call: SampledCall) -> bool:
@@ -132,18 +134,19 @@ def _only_row(calls: Sequence[SampledCall]) -> TextRow | None:
     the list. The usual case, without a trie."""
     first, last = calls[0], calls[-1]
     messages = (*last.response.prefix, last.message)
+    if [message for message in messages if METADATA in message]:
+        return None
     trained: dict[int, SampledCall] = {}
     before = -1
     for call in calls:
-        prefix = messages[:-1] if call is last else call.response.prefix
-        index = len(prefix)
+        is_on_list = call is last or call.response.shares_list(last.response)
+        prefix = () if is_on_list else call.response.prefix
+        index = call.response.index
         is_next = before < index < len(messages) and messages[index] is call.message
         if not is_next or call.overlay.system is not None or not all(map(is_, prefix, messages)):
             return None
         trained[index] = call
         before = index
-    if any(METADATA in message for message in messages):
-        return None
     return TextRow(first.session, first.rollout, first.overlay.tools, messages, trained, {})
 
 

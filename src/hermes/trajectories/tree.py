@@ -13,14 +13,14 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall, are_in_line
 from hermes.trajectories.trie import Trie, TrieNode
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class TreePlacement:
     """Where the trained tokens of a call lie in a tree: one segment, or several if other calls branch off in the middle."""
 
@@ -28,7 +28,7 @@ class TreePlacement:
     segments: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
 class TreeRow:
     """The flattened trie, and where the trained tokens of every call lie in it. Tokens that two differing twins share have an entry for
     each."""
@@ -49,6 +49,8 @@ def tree_row(calls: Sequence[SampledCall]) -> TreeRow | None:
     trainable = [call for call in calls if call.trained]
     if not trainable:
         return None
+    if are_in_line(trainable):
+        return _tree_of_line(trainable)
     trie = Trie(trainable)
     nodes, ends, above = _flatten(trie)
     lengths = [(node.end - node.start) // TOKEN_BYTES for node in nodes]
@@ -70,6 +72,16 @@ def tree_row(calls: Sequence[SampledCall]) -> TreeRow | None:
         parents,
         tuple(_place(nodes, above, starts)),
     )
+
+
+def _tree_of_line(calls: Sequence[SampledCall]) -> TreeRow:
+    """Return the tree of calls of which each continues the one before: it has no branch."""
+    one = calls[0]
+    tokens = np.frombuffer(calls[-1].tokens, np.int32)
+    places = np.arange(len(tokens), dtype=np.int32)
+    ends = np.full(len(tokens), len(tokens), np.int32)
+    placed = tuple([TreePlacement(call, ((call.start, call.end),)) for call in calls])
+    return TreeRow(one.session, one.rollout, one.tokenizer, tokens, places, ends, places - np.int32(1), placed)
 
 
 def _flatten(trie: Trie[SampledCall]) -> tuple[list[TrieNode[SampledCall]], list[int], list[int]]:

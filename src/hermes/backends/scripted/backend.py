@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from operator import index
 from threading import Lock
@@ -255,9 +256,15 @@ def split_tokens(text: str) -> list[str]:
 
 def prompt_tokens(ask: ModelRequest) -> list[str]:
     """The whole prompt: the tools, every message, and the mark for the assistant's turn."""
-    tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical_json(tool)))]
+    tools = [token for tool in ask.tools for token in schema_tokens(canonical_json(tool))]
     messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END_TOKEN)]
     return [*tools, *messages, "<|assistant|>"]
+
+
+@lru_cache(maxsize=512)
+def schema_tokens(schema: str) -> tuple[str, ...]:
+    """The tokens of a tool. Cached: all turns send the same few tools, and they are most of a prompt."""
+    return ("<|tool|>", *_SCHEMA_TOKEN.findall(schema))
 
 
 def message_tokens(message: ChatMessage) -> list[str]:

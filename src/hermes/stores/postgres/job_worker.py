@@ -157,7 +157,9 @@ class JobWorker:
         if self.starts is not None:
             try:
                 return sorted(await self.starts(worker_id, limit), key=job_id)
-            except psycopg.errors.DeadlockDetected:
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected):
+                    raise
                 log.info("jobs_not_begun", queue=self.queue)  # fetched alone, each waits for its own locks
         async with self.database.once() as tx:
             found = await fetch_rows(tx, Job, SQL["fetch"], {"queue": self.queue, "worker_id": worker_id, "limit": limit})

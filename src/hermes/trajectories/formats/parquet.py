@@ -77,7 +77,7 @@ def record(number: int, row: Row, rollout: RolloutPlan, first_row: int) -> dict[
         "tokenizer": row.tokenizer,
         "input_ids": tokens,
         "loss_mask": columns["mask"],
-        "labels": np.where(columns["mask"], tokens, IGNORED_LABEL).astype(np.int64),
+        "labels": np.where(columns["mask"], tokens, np.int64(IGNORED_LABEL)),
         "logprobs": columns["logprobs"],
         "weight": columns["weight"],
         "advantages": columns["advantages"],
@@ -94,9 +94,7 @@ def record(number: int, row: Row, rollout: RolloutPlan, first_row: int) -> dict[
 
 def arrays(row: Row) -> dict[str, Any]:
     """Return mask, weight, logprob and advantage of each token of a row; all are 0 where the token is not trained."""
-    weight = np.zeros(row.length, np.float32)
-    logprobs = np.zeros(row.length, np.float32)
-    advantages = np.zeros(row.length, np.float32)
+    weight, logprobs, advantages = np.zeros((3, row.length), np.float32)
     for call in row.calls:
         span = slice(call.start, call.end)
         weight[span] += 1

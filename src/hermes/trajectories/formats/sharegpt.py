@@ -23,10 +23,10 @@ from hermes.graph.message import METADATA, canonical, canonical_message
 from hermes.graph.node import Node
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.formats.bare_sharegpt import ROWS_FILE_NAME, bare_lines
-from hermes.trajectories.formats.files import LineFile, spaced_json
+from hermes.trajectories.formats.files import LineFile
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.sharegpt_turns import SPEAKERS, ShareGptConversation, TurnError, to_messages, to_turns
+from hermes.trajectories.sharegpt_turns import SPEAKERS, ShareGptConversation, TurnError, are_plain_turns, to_messages, to_turns
 from hermes.trajectories.text_rows import TextRow, replace_surrogates, text_placement, text_rows
 
 FILE_NAME = "sharegpt.jsonl"
@@ -98,11 +98,13 @@ def line_of(place: int, row: TextRow, conversation: ShareGptConversation, source
     tools = _escape(json.dumps(row.tools)) if row.tools else '"[]"'
     rest = _escape(json.dumps(conversation.rest, separators=(",", ":"))) if any(conversation.rest) else '"[]"'
     responses = '", "'.join([call.response_id for call in row.trained.values()])
+    left_out = row.left_out
     text = (
         f'{{"conversations": [{", ".join(turns)}], "tools": {tools}, "source": {_escape(replace_surrogates(source))}, '
         f'"id": {_escape(f"{session}#{place}")}, "on_policy": {"false" if differences else "true"}, '
         f'"hermes": {{"session": {_escape(session)}, "rollout": {_escape(rollout)}, "row": {place}, "responses": ["{responses}"], '
-        f'"off_policy": {_escape("; ".join(differences))}, "left_out": {spaced_json(row.left_out)}, "rest": {rest}}}}}'
+        f'"off_policy": {_escape("; ".join(differences))}, "left_out": {{"ephemeral": {left_out["ephemeral"]}, '
+        f'"notes": {left_out["notes"]}}}, "rest": {rest}}}}}'
     )
     return WrittenLine(text.encode("ascii"), digests, bool(differences))
 
@@ -111,6 +113,8 @@ def check_line(text: bytes, row: TextRow) -> dict[str, Any]:
     """Parse a line again and return it; raise TrajectoryError if it does not hold exactly the row's messages."""
     try:
         line: dict[str, Any] = _DECODER.decode(text)
+        if line["hermes"]["rest"] == "[]" and are_plain_turns(line["conversations"], row.messages):
+            return line
         messages = read_messages(line)
     except (TurnError, MsgspecError, ValueError, KeyError, TypeError) as error:
         raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed again ({error}); please report this") from error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hermes.trajectories.calls import TOKEN_BYTES
 from hermes.trajectories.formats.files import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
@@ -65,9 +66,9 @@ class TreeWriter:
 def record(number: int, tree: TreeRow, rollout: RolloutPlan) -> dict[str, Any]:
     """Return one tree as a dict of columns; the entry arrays hold one value for each trained token of each sample."""
     index = [np.arange(start, end, dtype=np.int32) for placed in tree.placed for start, end in placed.segments]
-    logprob = [np.frombuffer(placed.call.logprobs, np.float32)[: placed.call.trained] for placed in tree.placed]
-    sizes = [placed.call.trained for placed in tree.placed]
     calls = [placed.call for placed in tree.placed]
+    sizes = [call.trained for call in calls]
+    logprobs = b"".join([call.logprobs[: call.trained * TOKEN_BYTES] for call in calls])
     return {
         "session": tree.session,
         "rollout": tree.rollout,
@@ -78,7 +79,7 @@ def record(number: int, tree: TreeRow, rollout: RolloutPlan) -> dict[str, Any]:
         "subtree_end": tree.subtree_end,
         "parents": tree.parents,
         "token_index": np.concatenate(index),
-        "logprob": np.concatenate(logprob),
+        "logprob": np.frombuffer(logprobs, np.float32),
         "advantage": np.repeat(np.asarray([call.effective_advantage for call in calls], np.float32), sizes),
         "weight": np.ones(sum(sizes), np.float32),
         "sample": np.repeat(np.arange(len(calls), dtype=np.int32), sizes),

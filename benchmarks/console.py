@@ -36,7 +36,7 @@ from hermes.ports.users import UserState
 from hermes.stores import embedded
 from hermes.stores.postgres.operators import PostgresOperators
 from hermes.stores.postgres.queries import split_queries
-from hermes.web.console.visits import PLAIN_COOKIE
+from hermes.web.console.visits import SESSION_COOKIE
 
 TURNS, USERS, NOTED = 1_000_000, 20_000, 5
 MESSAGES, VERSIONS = 10_000, 200
@@ -91,7 +91,7 @@ async def measure(settings: Settings, environ: dict[str, str], stores: embedded.
             began = time.perf_counter()
             await HourSummer(hermes.database, hermes.adapters.spend_sums).sum_recent()
             print(f"summed by the hour in {time.perf_counter() - began:.1f} s\n")
-    headers = {"Authorization": f"Bearer {key}", "Cookie": f"{PLAIN_COOKIE}={cookie}"}
+    headers = {"Authorization": f"Bearer {key}", "Cookie": f"{SESSION_COOKIE.name}={cookie}"}
     async with aiohttp.ClientSession(f"http://127.0.0.1:{PORT}", headers=headers, cookie_jar=aiohttp.DummyCookieJar()) as client:
         with processes(environ, ["serve", "worker"]):
             await until_ready(client)
@@ -156,6 +156,8 @@ async def measure_pages(client: aiohttp.ClientSession, database_url: str, sessio
     pages = {
         "Turns, newest": ("/console/turns", 100),
         "Turns, failed": ("/console/turns?status=failed", 100),
+        "Turns that fell over, of a day": ("/console/turns?status=fell_over", 100),
+        "Turns that fell over, of 90 days": ("/console/turns?status=fell_over&since=90d", 200),
         "Turns, 600,000 deep": (deep, 100),
         "a turn": (f"/console/turns/{turn}", 80),
         "Costs of 30 days by model": ("/console/costs?by=model&since=30d", 150),

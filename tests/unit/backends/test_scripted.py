@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from hermes.ports.backends import (
     Usage,
 )
 from hermes.soul import prompt_layers
+from hermes.soul.statements import language_book
 from hermes.tools.images import image_note, unseen_attachment
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
@@ -638,3 +640,22 @@ async def test_a_rule_for_pictures_needs_one_in_the_last_message() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
     assert await said(MUST, picture) == "Nice picture."
     assert await said(MUST, picture, {"role": "assistant", "content": "ok"}, "and now?") == "Hello."
+
+
+async def test_the_first_statement_that_a_process_reads_does_not_hold_up_its_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in = set[int]()
+
+    def read_book(language: str) -> language_book.LanguageBook:
+        read_in.add(threading.get_ident())
+        return read(language)
+
+    read = language_book.read_book
+    monkeypatch.setattr(language_book, "read_book", read_book)
+    monkeypatch.setattr(language_book, "BOOKS", {})
+    language_book.languages_by_word.cache_clear()
+    scripted = backend('[[rule]]\nstatements = true\n\n[[rule]]\nsay = "hm"')
+    texts = [(await answer(scripted, ask(text))).message["content"] for text in ("the weather is nice over there", "it rains today")]
+    assert texts == ["hm", "hm"]
+    assert language_book.has_latin_books()
+    assert read_in
+    assert threading.get_ident() not in read_in

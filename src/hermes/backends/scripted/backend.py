@@ -46,6 +46,7 @@ from hermes.ports.backends import (
     Unsupported,
     Usage,
 )
+from hermes.soul.statements.language_book import has_latin_books
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True)
 """Takes everything. Of an image, a script sees only that there is one."""
@@ -81,6 +82,7 @@ class ScriptedBackend:
         """`models` says what each model can do; a model that is not in it can do everything. `sleep` is called for a `delay_s`."""
         self.name = name
         self._script, self._models, self._sleep = script, dict(models or {}), sleep
+        self._reads_statements = any(rule.statements for rule in script.rules)
         self._given = 0
         self._lock = Lock()
 
@@ -127,7 +129,11 @@ class ScriptedBackend:
         """Check the request, choose the answer, wait for its delay, and raise if it is a failure."""
         try:
             digest, prompt = digest_of(ask, model), prompt_tokens(ask)
-            answer = fit_answer(self._next(ask, model, len(prompt)), ask)
+            if self._reads_statements and not has_latin_books():
+                chosen = await asyncio.to_thread(self._next, ask, model, len(prompt))  # loads them, and the event loop goes on
+            else:
+                chosen = self._next(ask, model, len(prompt))
+            answer = fit_answer(chosen, ask)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error

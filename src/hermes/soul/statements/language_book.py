@@ -120,6 +120,11 @@ def load_book(language: str) -> LanguageBook:
     return BOOKS[language]
 
 
+def has_latin_books() -> bool:
+    """Whether this process has loaded the books of Latin script. The first sentence needs all of them, and they take up to a second."""
+    return BOOKS.keys() >= set(LATIN)
+
+
 def read_book(language: str) -> LanguageBook:
     data = load_table(language)
     macros = {name: fold_pattern(pattern) for name, pattern in data.get("macros", {}).items()}

@@ -30,6 +30,7 @@ from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import ModelRequest, TextDelta
 from hermes.ports.credits import BudgetHold, BudgetUsage
+from hermes.ports.key_limits import KeyClaim
 from hermes.ports.models import Caller, CallSource
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import open_database
@@ -148,7 +149,9 @@ class NoCache:
 class UncountedBudgets:
     """Everybody may spend everything, and nobody counts."""
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
+    async def reserve(
+        self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float, key: KeyClaim | None = None
+    ) -> BudgetHold:
         now = datetime.now(UTC)
         return BudgetHold(
             id=uuid4(),
@@ -157,7 +160,9 @@ class UncountedBudgets:
             tokens=tokens,
             day_limit=day_limit,
             month_limit=month_limit,
+            reserved_at=now,
             expires_at=now + timedelta(seconds=lease_s),
+            key=key,
         )
 
     async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:

@@ -191,6 +191,7 @@ class ChatRecorder:
         """The gateway's CallRecorder: write the call's row and the answer, in one statement if possible, or else in one transaction."""
         place, self._place = self._place, None
         if place is None:
+            self._stores.unwritten.hurry()  # so that chats are recorded in the order of their answers
             await self._wait_for_answers()
             session_id = await self.append(call, completion)
         else:

@@ -67,7 +67,8 @@ class UnwrittenAnswers:
             self._timer = loop.call_later(self._gather_s, self._release)
         await turn
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
+        """Let the records be made that wait for others."""
         if self._timer is not None:
             self._timer.cancel()
             self._release()
@@ -85,13 +86,13 @@ class UnwrittenAnswers:
         records, wanted = self._records.get(user_id), set(shown)
         found = [written for written, digests in records.items() if not wanted.isdisjoint(digests)] if records and wanted else []
         if found:
-            self._hurry()
+            self.hurry()
             await asyncio.wait(found)
 
     async def wait_for_all(self, user_id: UUID) -> None:
         """Wait until all answers that a user has by now are recorded."""
         if user_id in self._records:
-            self._hurry()
+            self.hurry()
             await asyncio.wait(list(self._records[user_id]))
 
 

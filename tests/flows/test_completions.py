@@ -705,7 +705,7 @@ async def test_several_answers_that_are_refused_leave_no_chat(house: House) -> N
 
 async def test_who_gives_up_waits_for_nobody_elses_records(house: House) -> None:
     gateway = house.service.hermes.gateway
-    busy = gateway._start(asyncio.sleep(60))  # another record that takes its time
+    busy = gateway.records.start(asyncio.sleep(60))  # another record that takes its time
     house.key = await house.service.key(tier="tiny")
     async with asyncio.timeout(5):
         assert (await house.ask([user("x" * 30_000)], n=2)).status == 429

@@ -103,4 +103,6 @@ async def test_the_kill_switch_ends_what_is_under_way_in_every_process(database_
             assert (await hermes(one, tmp_path, "kill-switch", "off")).code == 0
             fakes.vllm.say("on we go")
             body = {"model": "hermes", "messages": [{"role": "user", "content": "and now?"}]}
-            assert (await two.post("/v1/chat/completions", body, key)).status == 200
+            async with asyncio.timeout(2):  # the other process looks at the record every quarter of a second
+                while (await two.post("/v1/chat/completions", body, key)).status != 200:  # noqa: ASYNC110  # it is another process
+                    await asyncio.sleep(0.05)

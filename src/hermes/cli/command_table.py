@@ -201,7 +201,7 @@ COMMAND_MODULES = (
     CommandModule(
         "hermes.cli.workers",
         "serve",
-        {"workers": "Show the processes of Hermes, how each is, and the turns that it drives; give the turns of a dead one away."},
+        {"workers": "Show the processes of Hermes, how each is, and the turns that it drives; give the turns of a stalled one away."},
     ),
     CommandModule(
         "hermes.cli.dead_letters",

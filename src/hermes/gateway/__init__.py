@@ -15,6 +15,7 @@ agent_caps        how much each agent may spend in a day, and all of them togeth
 running_calls     the calls under way, which the kill switch ends
 key_guard         the limits of API keys, and which models may answer them
 refused_calls     the rows of refused calls, few of them however many calls are refused
+call_records      what a call leaves behind: its row, its answer in a graph, its money in the counters
 fleet_views       a swap, a health check and the fleet's history as JSON
 gateway           the one way to a model
 model_health      whether any model can be asked

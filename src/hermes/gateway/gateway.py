@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -29,6 +28,7 @@ import structlog
 
 from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.answer_cache import may_cache
+from hermes.gateway.call_records import CallRecorder, CallRecords, RecordPlace
 from hermes.gateway.catalogue import ModelCatalogue, Tier
 from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, CallTrace, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
@@ -36,14 +36,13 @@ from hermes.gateway.key_guard import KeyGuard, allowed_models
 from hermes.gateway.model_plans import SETTINGS_CHAINS, ChosenChains
 from hermes.gateway.model_probe import PROBE, probe_caller
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
-from hermes.gateway.refused_calls import RefusedCalls
 from hermes.gateway.running_calls import RunningCalls
 from hermes.gateway.shared_answer import SharedAnswer
 from hermes.gateway.slots import Slots
 from hermes.gateway.unwell_models import ModelWatch, UnwellModels
-from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
+from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Usage
 from hermes.ports.credits import BudgetHold, Budgets, BudgetSpent, CallsPaused, GlobalSpend, SpendToday
-from hermes.ports.errors import PortError, StoreUnavailable
+from hermes.ports.errors import PortError
 from hermes.ports.key_limits import NO_LIMITS, KeyClaim
 from hermes.ports.key_use import KeyForbids, KeyQuotaSpent, KeyRateReached
 from hermes.ports.models import (
@@ -68,16 +67,6 @@ from hermes.time_ids import new_time_id
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-
-CallRecorder = Callable[[ModelCall, Completion], Awaitable[UUID | None]]
-"""Writes a call's row and its answer together, and returns the answer's session. A caller passes one to get answers into a message graph.
-
-It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
-
-RecordPlace = Callable[[Completion], Awaitable[UUID | None]]
-"""Says in which session an answer will be recorded, if that is known before. Then the caller gets the answer at once, and does not wait for
-the record. Never raises."""
 
 
 def no_adapter(_: str) -> None:
@@ -126,8 +115,19 @@ class Gateway:
     """The calls under way: the kill switch ends them."""
     keys: KeyGuard | None = None
     """The limits of API keys; None: keys have none."""
-    _refused: RefusedCalls = field(default_factory=RefusedCalls, init=False, repr=False)
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
+    records: CallRecords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        records = CallRecords(
+            calls=self.calls,
+            transactions=self.transactions,
+            alerts=self.alerts,
+            meter=self.meter,
+            budgets=self.budgets,
+            spend=self.spend,
+            agent_caps=self.agent_caps,
+        )
+        object.__setattr__(self, "records", records)
 
     async def complete(
         self, ask: ModelRequest, caller: Caller, recorder: CallRecorder | None = None, place: RecordPlace | None = None
@@ -160,7 +160,7 @@ class Gateway:
             answered = await self._complete(admitted.run) if copied is None else None
         except BaseException as error:
             if shared is not None:
-                self._start(shared.give_up())
+                self.records.start(shared.give_up())
             await self._record_failure(admitted, error, recorder)
             raise
         if copied is not None:
@@ -208,10 +208,7 @@ class Gateway:
 
     async def wait_settled(self) -> None:
         """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
-        while self._tasks:
-            self._refused.write_now()  # again and again: a call that is refused meanwhile would be written a minute later
-            done, _ = await asyncio.wait(self._tasks, timeout=1.0)
-            await asyncio.gather(*done, return_exceptions=True)
+        await self.records.wait_settled()
 
     async def spent_today(self) -> SpendToday | None:
         """What was spent today, with the caps; one round trip to the counters. None without `agent_caps`. Raises StoreUnavailable."""
@@ -253,7 +250,7 @@ class Gateway:
         hold, unwell = await self._reserve(caller, tier, links, tokens=max_tokens, lease_s=lease_s, claim=claim)
 
         def probe(link: ChainLink) -> None:
-            self._start(self._probe(caller, link))
+            self.records.start(self._probe(caller, link))
 
         def price(link: ChainLink, usage: Usage) -> int:
             return self.prices.rate(link.address, hold.day, usage.tokens_in).cost(usage)
@@ -301,14 +298,14 @@ class Gateway:
     ) -> tuple[BudgetHold, UnwellModels]:
         """Check kill switch and caps; reserve the budgets of user and key, and read the breakers meanwhile. CallsPaused comes before
         BudgetSpent."""
-        reserving = self._start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
-        looking = self._start(self._look(links))
+        reserving = self.records.start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
+        looking = self.records.start(self._look(links))
         try:
             await self._check_caps(caller)  # all are under way together
             unwell = await looking
             return await asyncio.shield(reserving), unwell
         except BaseException:
-            self._start(self._give_back(reserving))  # it may still succeed, and no call will use it
+            self.records.start(self._give_back(reserving))  # it may still succeed, and no call will use it
             raise
 
     async def _reserve_budgets(self, caller: Caller, tier: Tier, *, tokens: int, lease_s: float, claim: KeyClaim | None) -> BudgetHold:
@@ -353,9 +350,7 @@ class Gateway:
             waited_ms=None if run is None else run.waited_ms,
             **caller_columns(caller),
         )
-        self.meter.count(call)
-        if self._refused.add(call):
-            self._start(self._refused.write(self.calls, self.transactions))
+        self.records.refuse(call)
 
     def _requested_model(self, caller: Caller) -> str:
         tier = self.catalogue.tiers.get(caller.tier)
@@ -403,19 +398,12 @@ class Gateway:
             without_tools=admitted.run.leaves_out_tools(link),
         )
         if keep is not None:
-            recorder = partial(self._keep_or_write, keep, answer)
+            recorder = self.records.keeping(keep, answer)
         if place is None:
-            return replace(answer, session_id=await self._record(admitted.hold, call, completion, recorder))
-        told: asyncio.Future[UUID | None] = asyncio.get_running_loop().create_future()
-        recording = self._write_and_count(admitted.hold, call, completion, recorder)
-        self._start(self._place_and_record(place, completion, recording, told))
-        return replace(answer, session_id=await told)
-
-    async def _keep_or_write(self, keep: AnswerKeeper, answer: Answer, call: ModelCall, _: Completion) -> UUID | None:
-        if not await keep(call, answer):
-            async with self.transactions.once() as tx:
-                await self.calls.add(tx, call)
-        return call.session_id
+            session_id = await self.records.write(admitted.hold, call, completion, recorder)
+        else:
+            session_id = await self.records.write_later(admitted.hold, call, completion, recorder, place)
+        return replace(answer, session_id=session_id)
 
     async def _record_copy(self, admitted: AdmittedCall, completion: Completion, sampled_by: UUID) -> Answer:
         """Record an answer from the cache: it took no slot and costs nothing."""
@@ -430,7 +418,7 @@ class Gateway:
             usage=completion.usage,
             cache_hit=True,
         )
-        await self._record(admitted.hold, call)
+        await self.records.write(admitted.hold, call)
         self.meter.count_saved(call, saved)
         return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by, saved_micro_usd=saved)
 
@@ -439,7 +427,7 @@ class Gateway:
         run = admitted.run
         if isinstance(error, NoCapacity) or (isinstance(error, ChainFailed) and error.last is None):
             self._refuse(admitted.caller, error, run)
-            await asyncio.shield(self._start(self.budgets.release(admitted.hold)))
+            await asyncio.shield(self.records.start(self.budgets.release(admitted.hold)))
             return
         link = run.called or admitted.links[0]
         outcome, usage, at = CallOutcome.FAILED, Usage(), admitted.links[0].address
@@ -475,77 +463,7 @@ class Gateway:
             completion = Completion(
                 message=message, finish_reason=outcome, usage=usage, model=link.answers_as, derived=("model",), request_digest=""
             )
-        await self._record(admitted.hold, call, completion, recorder)
-
-    async def _record(
-        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, recorder: CallRecorder | None = None
-    ) -> UUID | None:
-        """Write a call down and count it, to the end, although the caller is cancelled meanwhile: what was paid is written down."""
-        return await asyncio.shield(self._start(self._write_and_count(hold, call, completion, recorder)))
-
-    async def _place_and_record(
-        self, place: RecordPlace, completion: Completion, recording: Awaitable[UUID | None], told: asyncio.Future[UUID | None]
-    ) -> None:
-        """As `_record`, but tell the session as soon as it is known, so that the answer leaves before its record is written."""
-        session_id = await place(completion)
-        if session_id is not None:
-            resolve(told, session_id)
-            await asyncio.sleep(0)  # the answer first
-        try:
-            session_id = await recording
-        finally:
-            resolve(told, session_id)
-
-    async def _write_and_count(
-        self, hold: BudgetHold, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None
-    ) -> UUID | None:
-        for attempt in call.attempts:
-            if attempt.outcome == Unauthorized.__name__:  # a wrong key or an unpaid bill: neither mends itself
-                self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
-        session_id = await self._write(call, completion, recorder)
-        self.meter.count(call)
-        # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
-        self._start(self._count(hold, call))
-        return session_id
-
-    async def _write(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
-        """Write the call's row and the answer together. If that fails the caller still gets the answer, and an alert tells the operator."""
-        try:
-            if completion is not None and recorder is not None:
-                try:
-                    return await recorder(call, completion)
-                except StoreUnavailable:
-                    raise
-                except Exception:
-                    # Any fault of the record: the caller still gets the answer. Raise an alert, and write the call's row alone.
-                    log.exception("sample_not_recorded", call_id=str(call.id))
-                    self.alerts.alert("sample_not_recorded", call_id=str(call.id))
-            async with self.transactions.once() as tx:
-                await self.calls.add(tx, call)
-        except StoreUnavailable:
-            # The counters still have the cost, until they are lost.
-            self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
-        return call.session_id
-
-    async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
-        # A task of its own: if the budget raises, `wait_settled` still waits until the money is counted.
-        adding = self._start(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id))
-        if self.agent_caps is not None and call.agent is not None and call.micro_usd:
-            self._start(self.agent_caps.add(call.agent, call.micro_usd, day=hold.day, call_id=hold.id))
-        await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
-        await adding
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task and hold a reference to it until it has ended: the event loop alone does not."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-def resolve(told: asyncio.Future[T], value: T) -> None:
-    if not told.done():  # its caller may have been cancelled
-        told.set_result(value)
+        await self.records.write(admitted.hold, call, completion, recorder)
 
 
 RATE_LOOK_S = 0.25

@@ -122,9 +122,12 @@ def tree_arrays(trees: Sequence[Sequence[TreeRun]]) -> TreeArrays:
     counts = np.array([len(runs) for runs in trees], np.intp)
     tree_starts = starts[counts.cumsum() - counts].repeat(counts)
     places = np.arange(lengths.sum(), dtype=np.int32)
-    parents = places - (tree_starts + np.int32(1)).repeat(lengths)
+    # In place: the arrays of a row group are megabytes each.
+    parents: Ints = (tree_starts + np.int32(1)).repeat(lengths)
+    np.subtract(places, parents, out=parents)
     parents[starts] = above
-    return TreeArrays(places - (starts - depths).repeat(lengths), ends.repeat(lengths), parents)
+    places -= (starts - depths).repeat(lengths)
+    return TreeArrays(places, ends.repeat(lengths), parents)
 
 
 def _flatten(trie: Trie[SampledCall]) -> tuple[list[TrieNode[SampledCall]], list[int], list[int]]:

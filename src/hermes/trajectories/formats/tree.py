@@ -148,5 +148,6 @@ def _places(segments: Sequence[tuple[int, int]]) -> Ints:
     firsts, ends = np.array(segments, np.int32).reshape(-1, 2).T
     lengths = ends - firsts
     starts = lengths.cumsum(dtype=np.int32) - lengths
-    places: Ints = np.arange(lengths.sum(), dtype=np.int32) + (firsts - starts).repeat(lengths)
+    places: Ints = (firsts - starts).repeat(lengths)
+    places += np.arange(len(places), dtype=np.int32)
     return places

@@ -105,11 +105,11 @@ def tree_plan(calls: Sequence[SampledCall]) -> TreePlan | None:
         in_line = [TreePlacement(call, ((call.start, call.end),)) for call in trainable]
         return TreePlan(one.session, one.rollout, one.tokenizer, tokens, [TreeRun(count, 0, count, -1)], in_line)
     nodes, ends, above = _flatten(Trie(trainable))
-    starts = [0, *accumulate([(node.end - node.start) // TOKEN_BYTES for node in nodes])]
-    runs = [
-        TreeRun(starts[place + 1] - starts[place], node.start // TOKEN_BYTES, starts[end], starts[up + 1] - 1 if up >= 0 else -1)
-        for place, (node, end, up) in enumerate(zip(nodes, ends, above, strict=True))
-    ]
+    lengths = [(node.end - node.start) // TOKEN_BYTES for node in nodes]
+    starts = [0, *accumulate(lengths)]
+    depths = [node.start // TOKEN_BYTES for node in nodes]
+    parents = [starts[up + 1] - 1 if up >= 0 else -1 for up in above]
+    runs = list(map(TreeRun, lengths, depths, [starts[end] for end in ends], parents))
     tokens = b"".join([node.source[node.start : node.end] for node in nodes])
     return TreePlan(one.session, one.rollout, one.tokenizer, tokens, runs, _place(nodes, above, starts))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,48 @@ class TreePlacement:
     segments: tuple[tuple[int, int], ...]
 
 
+class TreeRun(NamedTuple):
+    """Tokens of a tree that follow each other in it and in all sequences that they are in."""
+
+    length: int
+    depth: int
+    """The depth of its first token; each other token is one deeper than the one before it."""
+    end: int
+    """The place after the last token of its subtree."""
+    parent: int
+    """The place of the token before its first token, -1 at a root."""
+
+
 @dataclass(slots=True, eq=False)  # never changed; `frozen` would make its constructor three times as slow
+class TreePlan:
+    """A flattened trie as runs of tokens, and where the trained tokens of every call lie in it. Tokens that two differing twins share have
+    an entry for each."""
+
+    session: str
+    rollout: str
+    tokenizer: str
+    tokens: bytes = field(repr=False)
+    runs: list[TreeRun] = field(repr=False)
+    placed: list[TreePlacement]
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) // TOKEN_BYTES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeArrays:
+    """What trainers read of each token of one tree, or of several trees one after the other."""
+
+    position_ids: Ints
+    subtree_end: Ints
+    parents: Ints
+    """The place of the token before each token, -1 at a root."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TreeRow:
-    """The flattened trie, and where the trained tokens of every call lie in it. Tokens that two differing twins share have an entry for
-    each."""
+    """One tree, every token with its arrays."""
 
     session: str
     rollout: str
@@ -40,48 +79,55 @@ class TreeRow:
     position_ids: Ints = field(repr=False)
     subtree_end: Ints = field(repr=False)
     parents: Ints = field(repr=False)
-    """The place of the token before each token, -1 at a root."""
     placed: tuple[TreePlacement, ...] = ()
 
 
 def tree_row(calls: Sequence[SampledCall]) -> TreeRow | None:
     """Return the tree of one rollout and one tokenizer, or None if nothing in it is trained."""
+    plan = tree_plan(calls)
+    if plan is None:
+        return None
+    arrays = tree_arrays([plan.runs])
+    tokens = np.frombuffer(plan.tokens, np.int32)
+    columns = (tokens, arrays.position_ids, arrays.subtree_end, arrays.parents)
+    return TreeRow(plan.session, plan.rollout, plan.tokenizer, *columns, tuple(plan.placed))
+
+
+def tree_plan(calls: Sequence[SampledCall]) -> TreePlan | None:
+    """Return what `tree_row` returns, without an array for each token: `tree_arrays` makes those of many small trees at once."""
     trainable = [call for call in calls if call.trained]
     if not trainable:
         return None
+    one = trainable[0]
     if are_in_line(trainable):
-        return _tree_of_line(trainable)
-    trie = Trie(trainable)
-    nodes, ends, above = _flatten(trie)
+        tokens = trainable[-1].tokens
+        count = len(tokens) // TOKEN_BYTES
+        in_line = [TreePlacement(call, ((call.start, call.end),)) for call in trainable]
+        return TreePlan(one.session, one.rollout, one.tokenizer, tokens, [TreeRun(count, 0, count, -1)], in_line)
+    nodes, ends, above = _flatten(Trie(trainable))
     lengths = [(node.end - node.start) // TOKEN_BYTES for node in nodes]
     starts = [0, *accumulate(lengths)]
-    tokens = np.frombuffer(b"".join([node.source[node.start : node.end] for node in nodes]), np.int32)
-    places = np.arange(starts[-1], dtype=np.int32)
-    parents = places - np.int32(1)
-    parents[starts[:-1]] = [starts[up + 1] - 1 if up >= 0 else -1 for up in above]
-    offsets = np.array([start - node.start // TOKEN_BYTES for start, node in zip(starts, nodes, strict=False)], np.int32)
-    subtree_ends = np.array([starts[end] for end in ends], np.int32)
-    one = trainable[0]
-    return TreeRow(
-        one.session,
-        one.rollout,
-        one.tokenizer,
-        tokens,
-        places - offsets.repeat(lengths),
-        subtree_ends.repeat(lengths),
-        parents,
-        tuple(_place(nodes, above, starts)),
-    )
+    depths = [node.start // TOKEN_BYTES for node in nodes]
+    parents = [starts[up + 1] - 1 if up >= 0 else -1 for up in above]
+    runs = list(map(TreeRun, lengths, depths, [starts[end] for end in ends], parents))
+    tokens = b"".join([node.source[node.start : node.end] for node in nodes])
+    return TreePlan(one.session, one.rollout, one.tokenizer, tokens, runs, _place(nodes, above, starts))
 
 
-def _tree_of_line(calls: Sequence[SampledCall]) -> TreeRow:
-    """Return the tree of calls of which each continues the one before: it has no branch."""
-    one = calls[0]
-    tokens = np.frombuffer(calls[-1].tokens, np.int32)
-    places = np.arange(len(tokens), dtype=np.int32)
-    ends = np.full(len(tokens), len(tokens), np.int32)
-    placed = tuple([TreePlacement(call, ((call.start, call.end),)) for call in calls])
-    return TreeRow(one.session, one.rollout, one.tokenizer, tokens, places, ends, places - np.int32(1), placed)
+def tree_arrays(trees: Sequence[Sequence[TreeRun]]) -> TreeArrays:
+    """Return the arrays of some trees, given as their runs; places and depths count from 0 in each tree."""
+    columns = np.array([run for runs in trees for run in runs], np.int32).reshape(-1, 4)
+    lengths, depths, ends, above = columns.T
+    starts = lengths.cumsum(dtype=np.int32) - lengths
+    counts = np.array([len(runs) for runs in trees], np.intp)
+    tree_starts = starts[counts.cumsum() - counts].repeat(counts)
+    places = np.arange(lengths.sum(), dtype=np.int32)
+    # In place: the arrays of a row group are megabytes each.
+    parents: Ints = (tree_starts + np.int32(1)).repeat(lengths)
+    np.subtract(places, parents, out=parents)
+    parents[starts] = above
+    places -= (starts - depths).repeat(lengths)
+    return TreeArrays(places, ends.repeat(lengths), parents)
 
 
 def _flatten(trie: Trie[SampledCall]) -> tuple[list[TrieNode[SampledCall]], list[int], list[int]]:

@@ -7,9 +7,11 @@ import numpy as np
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
+from hermes.trajectories.formats.tree import record, table_of
+from hermes.trajectories.plan import RolloutPlan
 from hermes.trajectories.rows import Row, linear_rows, loss_scale
 from hermes.trajectories.source import ExportSession
-from hermes.trajectories.tree import ancestor_mask, tree_row
+from hermes.trajectories.tree import ancestor_mask, tree_arrays, tree_plan, tree_row
 
 
 def calls_of(*calls: dict[str, Any]) -> list[SampledCall]:
@@ -104,6 +106,20 @@ def test_a_tree_holds_each_unique_token_once() -> None:
         ("2", ((5, 6),)),
         ("3", ((7, 8),)),
     ]
+
+
+def test_the_arrays_of_several_trees_are_those_of_each_one_after_the_other() -> None:
+    forked = calls_of(call([1], [2, 3]), call([1], [2, 4]), call([1, 2, 4, 5], [6]), call([9], [8]))
+    in_line = calls_of(call([1, 2], [3]), call([1, 2, 3, 4], [5, 6]))
+    plans = [plan for plan in map(tree_plan, (forked, in_line, forked[3:])) if plan is not None]
+    together = tree_arrays([plan.runs for plan in plans])
+    trees = [row for row in map(tree_row, (forked, in_line, forked[3:])) if row is not None]
+    assert together.position_ids.tolist() == [each for tree in trees for each in tree.position_ids.tolist()]
+    assert together.subtree_end.tolist() == [each for tree in trees for each in tree.subtree_end.tolist()]
+    assert together.parents.tolist() == [each for tree in trees for each in tree.parents.tolist()]
+    records = [record(number, plan, RolloutPlan(plan.rollout, "", (), 0.5)) for number, plan in enumerate(plans)]
+    assert table_of(records).to_pylist() == [table_of([each]).to_pylist()[0] for each in records]
+    assert table_of([]).to_pylist() == []
 
 
 def test_the_mask_lets_a_token_see_exactly_its_ancestors() -> None:

@@ -7,7 +7,8 @@ after row, so the bytes do not depend on the number of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -98,18 +99,28 @@ class GatheredRows(NamedTuple):
 class RowGroups:
     """A Parquet file that grows row by row, or part by part; without a folder, the rows are kept in memory."""
 
-    def __init__(self, folder: Path | None, name: str, schema: Any, numbers: Sequence[str] = ("row",)) -> None:
-        """`numbers` are the columns that hold row numbers; a value below 0 means no row."""
+    def __init__(
+        self,
+        folder: Path | None,
+        name: str,
+        schema: Any,
+        numbers: Sequence[str] = ("row",),
+        table_of: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> None:
+        """`numbers` are the columns that hold row numbers; a value below 0 means no row.
+
+        A row is a dict of columns, or anything of which `table_of` makes a table."""
         self._file = pq.ParquetWriter(folder / name, schema, compression="zstd") if folder is not None else None
         self._schema = schema
         self._numbers = numbers
-        self._rows: list[dict[str, Any]] = []
+        self._table_of = table_of or partial(pa.Table.from_pylist, schema=schema)
+        self._rows: list[Any] = []
         self._tables: list[Any] = []
         self._tokens: list[int] = []
         self._filled = 0
         """How many tokens are in the group so far."""
 
-    def add(self, row: dict[str, Any], tokens: int) -> None:
+    def add(self, row: Any, tokens: int) -> None:
         """Add a row that holds `tokens` tokens."""
         self._rows.append(row)
         if self._is_full(tokens):
@@ -118,7 +129,7 @@ class RowGroups:
     def part(self) -> GatheredRows:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as stream:
-            stream.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            stream.write_table(self._table_of(self._rows))
         return GatheredRows(sink.getvalue().to_pybytes(), self._tokens)
 
     def take(self, part: GatheredRows, first_row: int) -> None:
@@ -151,7 +162,7 @@ class RowGroups:
 
     def _flush(self) -> None:
         if self._file is not None and self._tokens:
-            gathered = pa.Table.from_pylist(self._rows, schema=self._schema)
+            gathered = self._table_of(self._rows)
             # In one piece: Parquet would end a page where two pieces meet.
             self._file.write_table(pa.concat_tables([gathered, *self._tables]).combine_chunks())
         self._rows, self._tables, self._tokens, self._filled = [], [], [], 0

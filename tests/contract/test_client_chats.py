@@ -63,6 +63,8 @@ async def house(database: Database, keyring: Keyring, user: User) -> House:
     async with database.begin() as tx:
         other, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "bob", state=UserState.ACTIVE)
         await connection_of(tx).execute("insert into accounts (id) values ('shop') on conflict do nothing")
+        channel = "insert into user_channels (account_id, platform, sender_id, user_id) values ('shop', 'completions', 'alice', %s)"
+        await connection_of(tx).execute(channel, [user.id])
     return House(database, PostgresClientChats(database, keyring), user.id, other.id)
 
 

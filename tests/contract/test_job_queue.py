@@ -524,3 +524,28 @@ async def test_a_fetch_that_runs_into_a_deadlock_fetches_the_jobs_alone(
     async with working(work, hands, claims=claims):
         await until(lambda: hands.ended == [turn_id])
     assert hands.claims == []
+
+
+async def test_a_turn_that_cannot_be_claimed_holds_no_other_turn_back(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    bad, good = [await deferred_turn(database, keyring, work, "hello", channel) for channel in ("ada", "bob")]
+    async with database.begin() as tx:
+        query = "update conversations set epoch = %s where id = (select conversation_id from inbox where turn_id = %s)"
+        await connection_of(tx).execute(query, [2**63 - 1, bad])  # the claim counts it up, and that is an error
+    hands = ClaimRecorder()
+    async with working(work, hands, claims=claims_of(keyring, hands)):
+        await until(lambda: good in hands.ended)
+
+
+async def test_a_locked_balance_holds_no_other_turn_back(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
+    locked, free = [await deferred_turn(database, keyring, work, "hello", channel) for channel in ("ada", "bob")]
+    async with database.begin() as tx:
+        connection = connection_of(tx)
+        await connection.execute("update users set state = 'active'")
+        added = "insert into credit_balances (user_id, available) select user_id, 5 from inbox"
+        await connection.execute(f"{added} on conflict (user_id) do update set available = 5")
+    hands = ClaimRecorder()
+    async with database.begin() as tx:
+        query = "select from credit_balances where user_id = (select user_id from inbox where turn_id = %s) for update"
+        await connection_of(tx).execute(query, [locked])
+        async with working(work, hands, claims=claims_of(keyring, hands)):
+            await until(lambda: free in hands.ended)

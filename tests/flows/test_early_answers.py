@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from hermes.gateway.chat_request import read_request
 from hermes.gateway.client_chats import ChatRecorder, ChatStores
 from hermes.ports.backends import Completion, Usage
+from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database, connection_of
@@ -21,6 +22,7 @@ from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.sessions import PostgresClientChats
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.announced_answers import RedisAnnouncedAnswers
+from hermes.stores.redis.counters import ScriptBatch
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 
@@ -150,3 +152,53 @@ async def test_a_call_that_gives_no_answer_keeps_no_request_waiting(processes: t
     began = asyncio.get_running_loop().time()
     await other.answer(SECOND, ONE, said("An example of the client's own, which is long enough."), TWO)
     assert asyncio.get_running_loop().time() - began < 0.9
+
+
+@pytest.mark.parametrize("how", ["the user", "the account's words", "the chat"])
+async def test_an_answer_whose_chat_is_erased_before_its_record_leaves_nothing_of_it(database: Database, redis_url: str, how: str) -> None:
+    master = new_master_key()
+    ours, others = (Keyring(MasterKeys.parse([master])) for _ in range(2))
+    async with database.begin() as tx:
+        found, _ = await PostgresUsers(ours).find_or_create(tx, "shop", Platform.COMPLETIONS, "u", state=UserState.ACTIVE)
+    async with Redis.from_url(redis_url) as redis:
+        process = Process(database, ours, redis, found.id)
+        session_id = await process.answer(FIRST, ONE)
+        recorder = process.recorder(ONE, said(FIRST), TWO)
+        with recorder.look_ahead():
+            assert await recorder.place(completion(SECOND)) == session_id
+        async with database.begin() as tx:  # another process erases it, and the client has its answer
+            if how == "the user":
+                await PostgresUsers(others).forget(tx, found.id)
+            elif how == "the account's words":
+                await PostgresUsers(others).forget_in_account(tx, found.id, "shop")
+            else:
+                await connection_of(tx).execute("select drop_graphs(array[%s::uuid])", [session_id])
+        if how == "the chat":  # by retention: the user is still there, so the answer is a sample, with its whole context
+            recorded = await recorder.record(process.call(), completion(SECOND))
+            async with database.begin() as tx:
+                graph = await process.graphs.load(tx, recorded)
+            assert graph.verify()
+            assert [message["content"] for message in graph] == [ONE["content"], FIRST, TWO["content"], SECOND]
+        else:
+            with pytest.raises(UserErased):
+                await recorder.record(process.call(), completion(SECOND))
+            async with database.begin() as tx:
+                for table in ("graph_messages", "graph_samples", "door_samples"):
+                    left = await (await connection_of(tx).execute(f"select count(*) from {table}")).fetchone()  # noqa: S608  # a constant
+                    assert left == (0,), table
+
+
+async def test_a_withdrawal_comes_after_its_own_announcement(redis_url: str) -> None:
+    async with Redis.from_url(redis_url) as redis:
+        batch = ScriptBatch(redis)
+        answers = RedisAnnouncedAnswers(redis, batch)
+        await answers.announce([b"other"])
+        under_way = asyncio.create_task(batch.read("PING"))
+        await asyncio.sleep(0)
+        answers.withdraw([b"other"])
+        announced = answers.announce([b"mine"])
+        answers.withdraw([b"mine"])  # its client left before the trip
+        await announced
+        await under_way
+        await batch.read("PING")
+        assert await redis.keys("hermes:unrecorded:*") == []

@@ -194,3 +194,18 @@ async def test_a_key_is_for_its_models_networks_and_time(doors: Doors) -> None:
     expired = await doors.chat(over)
     assert (error(expired)[:3], "WWW-Authenticate" in expired.headers) == ((401, "authentication_error", "expired_api_key"), True)
     assert (await doors.say(over)).status == 401
+
+
+async def test_a_client_that_calls_one_after_the_other_is_never_refused_for_a_call_that_it_has_the_answer_of(doors: Doors) -> None:
+    _, alone = await doors.key(calls_at_once=1)
+    assert [(await doors.chat(alone)).status for _ in range(12)] == [200] * 12
+    messages: list[dict[str, Any]] = []
+    for number in range(6):
+        messages.append({"role": "user", "content": f"question {number} of them"})
+        answer = await doors.chat(alone, messages=messages)
+        assert answer.status == 200
+        messages.append(answer.body["choices"][0]["message"])
+    key_id, poor = await doors.key(day_micro_usd=400)
+    assert [(await doors.chat(poor)).status for _ in range(8)] == [200] * 8
+    spent, counted = await doors.spent(key_id)
+    assert 0 < spent == counted <= 400

@@ -17,7 +17,7 @@ from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.refused_calls import RefusedCalls
 from hermes.ports.backends import Completion, Unauthorized
 from hermes.ports.credits import BudgetHold, Budgets, GlobalSpend
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.models import Answer, AnswerKeeper, CallMeter, ModelCall, ModelCalls
 from hermes.ports.runtime import Alerts, Transactions
 
@@ -47,6 +47,8 @@ class CallRecords:
     agent_caps: AgentCaps | None
     _refused: RefusedCalls = field(default_factory=RefusedCalls, init=False, repr=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
+    _owed: dict[asyncio.Task[Any], ModelCall] = field(default_factory=dict, init=False, repr=False)
+    """The tasks that write and count calls whose callers have their answers."""
 
     async def write(
         self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, recorder: CallRecorder | None = None
@@ -61,18 +63,35 @@ class CallRecords:
         told: asyncio.Future[UUID | None] = asyncio.get_running_loop().create_future()
 
         async def place_and_write() -> None:
-            recording = self._write_and_count(hold, call, completion, recorder)
-            session_id = await place(completion)
-            if session_id is not None:
-                resolve(told, session_id)
-                await asyncio.sleep(0)  # the answer first
+            session_id = None
             try:
-                session_id = await recording
+                try:
+                    session_id = await place(completion)
+                except Exception:  # any fault of the place: the answer is recorded first, as without one
+                    log.exception("answer_not_placed", call_id=str(call.id))
+                if session_id is not None:
+                    resolve(told, session_id)
+                    await asyncio.sleep(0)  # the answer first
+                session_id = await self._write_and_count(hold, call, completion, recorder)
             finally:
                 resolve(told, session_id)
 
-        self.start(place_and_write())
+        self._owe(self.start(place_and_write()), call)
         return await told
+
+    async def wait_counted(self, user_id: UUID | None, api_key_id: UUID | None) -> bool:
+        """Wait until the counters have all calls of a user and a key whose callers have their answers; False if there is none."""
+        has_any = False
+        for _ in range(2):  # the counting follows the writing
+            found = [task for task, call in self._owed.items() if call.user_id == user_id or (api_key_id and call.api_key_id == api_key_id)]
+            if found:
+                has_any = True
+                await asyncio.wait(found)
+        return has_any
+
+    def _owe(self, task: asyncio.Task[Any], call: ModelCall) -> None:
+        self._owed[task] = call
+        task.add_done_callback(lambda task: self._owed.pop(task, None))
 
     def keeping(self, keep: AnswerKeeper, answer: Answer) -> CallRecorder:
         """The recorder that has `keep` write the call's row with what else it writes, or writes the row alone if `keep` does not."""
@@ -114,7 +133,7 @@ class CallRecords:
         session_id = await self._write(call, completion, recorder)
         self.meter.count(call)
         # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
-        self.start(self._count(hold, call))
+        self._owe(self.start(self._count(hold, call)), call)
         return session_id
 
     async def _write(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
@@ -125,6 +144,8 @@ class CallRecords:
                     return await recorder(call, completion)
                 except StoreUnavailable:
                     raise
+                except UserErased:
+                    log.info("sample_of_erased_user", call_id=str(call.id))  # its row stays: it has no words
                 except Exception:
                     # Any fault of the record: the caller still gets the answer. Raise an alert, and write the call's row alone.
                     log.exception("sample_not_recorded", call_id=str(call.id))

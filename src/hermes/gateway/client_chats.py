@@ -208,6 +208,7 @@ class ChatRecorder:
 
     async def _lock_and_write(self, call: ModelCall, completion: Completion) -> UUID:
         async with self._stores.transactions.begin() as tx:
+            await self._stores.chats.hold_user(tx, self._account, self._user_id)
             session_id = await self._write(tx, call, completion)
             await self._stores.calls.add(tx, replace(call, session_id=session_id))
         return session_id

@@ -267,7 +267,7 @@ class Gateway:
             lossy_streams=self.lossy_streams,
             probe=probe,
         )
-        return AdmittedCall(ask, caller, hold, links, run, rates, prompt, chosen.plan)
+        return AdmittedCall(ask, caller, hold, links, run, rates, prompt, chosen.plan, limits.calls_at_once is not None)
 
     async def _probe(self, caller: Caller, link: ChainLink) -> None:
         """Find out whether a model answers again; the breaker learns it from the call."""
@@ -312,11 +312,18 @@ class Gateway:
         """Reserve the budgets. A call of a turn waits for the rates of its key as long as it would for a slot: its message was accepted. A
         program at the door gets the error at once, with the time to wait."""
         limits: dict[str, Any] = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens, "lease_s": lease_s, "key": claim}
+        has_waited = False
         give_up = time.monotonic() + (0.0 if caller.source is CallSource.COMPLETIONS else self.slots.wait_s)
         while True:
             try:
                 return await self.budgets.reserve(caller.user_id, tokens=tokens, **limits)
-            except KeyRateReached as error:
+            except (BudgetSpent, KeyQuotaSpent, KeyRateReached) as error:
+                # Their callers may have their answers, and count as one call after the other.
+                if not has_waited and await self.records.wait_counted(caller.user_id, caller.api_key_id):
+                    has_waited = True
+                    continue
+                if not isinstance(error, KeyRateReached):
+                    raise
                 left_s = give_up - time.monotonic()
                 if error.wait_s is None or left_s <= 0 or (error.wait_s > left_s and error.wait_s > RATE_LOOK_S):
                     raise
@@ -399,7 +406,7 @@ class Gateway:
         )
         if keep is not None:
             recorder = self.records.keeping(keep, answer)
-        if place is None:
+        if place is None or admitted.is_counted_first:
             session_id = await self.records.write(admitted.hold, call, completion, recorder)
         else:
             session_id = await self.records.write_later(admitted.hold, call, completion, recorder, place)
@@ -486,6 +493,8 @@ class AdmittedCall:
     """Upper bound of the tokens of its prompt."""
     plan: int | None = None
     """The model plan that chose its links."""
+    is_counted_first: bool = False
+    """Whether the key has a limit of calls at once: the call ends before its answer leaves, as the next one may come to any process."""
 
     def call(self, **fields: Any) -> ModelCall:
         """The row of the call, with the fields that every outcome has."""

@@ -366,6 +366,10 @@ class ClientChats(Protocol):
         key. Raises UserErased."""
         ...
 
+    async def hold_user(self, tx: Transaction, account: str, user_id: UUID) -> None:
+        """Lock the user against erasure until the transaction ends. Raises UserErased if the account does not know the user any more."""
+        ...
+
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         """Delete a chat that never had a message; no change for any other chat."""
         ...

@@ -157,10 +157,9 @@ class JobWorker:
         if self.starts is not None:
             try:
                 return sorted(await self.starts(worker_id, limit), key=job_id)
-            except StoreUnavailable as error:
-                if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected):
-                    raise
-                log.info("jobs_not_begun", queue=self.queue)  # fetched alone, each waits for its own locks
+            except WRITE_ERRORS as error:
+                # Fetched alone, each waits for its own locks and meets its own error. If the database is away, that raises too.
+                log.info("jobs_not_begun", queue=self.queue, error=type(error.__cause__ or error).__name__)
         async with self.database.once() as tx:
             found = await fetch_rows(tx, Job, SQL["fetch"], {"queue": self.queue, "worker_id": worker_id, "limit": limit})
         return sorted(found, key=job_id)

@@ -106,7 +106,8 @@ class PostgresMemories:
         version = pages[0][0].version
         if held is None or version != held.version:
             held = await build_index(version, model, pages, keys, user_id)
-        self._held.keep(user_id, held)
+        if self._keyring.known(user_id) is keys:  # else the user was erased meanwhile, and nothing of theirs is held
+            self._held.keep(user_id, held)
         return held
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:

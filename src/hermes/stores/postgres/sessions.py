@@ -291,6 +291,10 @@ class PostgresClientChats:
         fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
         await execute(tx, CHATS["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
 
+    async def hold_user(self, tx: Transaction, account: str, user_id: UUID) -> None:
+        if not await execute(tx, CHATS["hold_user"], {"account": account, "user_id": user_id}):
+            raise UserErased
+
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         await execute(tx, CHATS["drop_empty"], {"user_id": user_id, "session_id": session_id})
 

@@ -48,7 +48,8 @@ class RedisAnnouncedAnswers:
         return self._batch.post(self._announce, keys_of(names), joined=Joined.SCRIPT)
 
     def withdraw(self, names: Sequence[bytes]) -> None:
-        self._batch.post(self._withdraw, keys_of(names), joined=Joined.SCRIPT)
+        # Not joined to an earlier withdrawal that still waits: it would come before this call's own announcement.
+        self._batch.post(self._withdraw, keys_of(names))
 
     async def wait_for(self, names: Sequence[bytes]) -> None:
         give_up, keys = time.monotonic() + WAIT_S, keys_of(names)

@@ -137,7 +137,7 @@ end $$;
 create function start_turns(
     of_queue text, of_worker bigint, most integer, of_process uuid, per_minute integer, idle_s double precision
 ) returns table (job_id bigint, job_task text, subject uuid, tries integer, started started_turn)
-language plpgsql set plan_cache_mode = force_generic_plan as $$
+language plpgsql set plan_cache_mode = force_generic_plan set lock_timeout = '200ms' as $$
 #variable_conflict use_column
 declare
     taken record;

@@ -50,6 +50,9 @@ for no key update
 select shown, whole from door_samples where session_id = %(session_id)s and head = %(head)s and shown = any(%(shown)b::bytea[])
 order by id desc limit 1
 
+-- name: hold_user
+select from user_channels where user_id = %(user_id)s and account_id = %(account)s limit 1 for key share
+
 -- name: lock_name
 select pg_advisory_xact_lock(hashtextextended(%(channel_id)s, 1))
 
@@ -80,10 +83,13 @@ with given as (
         %(sample_places)s::integer[], %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[],
         %(sample_bodies)s::bytea[]
     ) with ordinality as new (place, name, index, response, overlay, body, number)
+), known as (
+    select user_id, account_id from user_channels where (user_id, account_id) in (select user_id, account_id from given)
+    for key share skip locked
 ), conversation as (
     insert into conversations (account_id, platform, channel_id, user_id)
     select account_id, 'completions', channel_id, user_id from given
-    where head is null and not exists (
+    where head is null and (user_id, account_id) in (select user_id, account_id from known) and not exists (
         select from unnest(traces) as trace (quote),
             lateral (select user_id from door_samples where quotes @> array[trace.quote] offset 0) as near
         where near.user_id = given.user_id
@@ -98,7 +104,8 @@ with given as (
 ), moved as (
     update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()
     from given
-    where sessions.id = given.session_id and sessions.head = given.head and not exists (
+    where sessions.id = given.session_id and sessions.head = given.head and sessions.length > 0
+        and (given.user_id, given.account_id) in (select user_id, account_id from known) and not exists (
         -- One look into the index for each sample, however many samples there are.
         select from sampled,
             lateral (select from graph_samples where session_id = given.session_id and name = sampled.name offset 0) as known

@@ -12,6 +12,7 @@ import atexit
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -35,7 +36,7 @@ def preloaded_hermes() -> tuple[str, ...]:
     """Start the server of this process if it does not run yet; return the words of the command."""
     folder = tempfile.TemporaryDirectory(prefix="hermes-")
     place = f"{folder.name}/socket"
-    server = subprocess.Popen([sys.executable, "-m", "tests.preloaded", place], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+    server = subprocess.Popen([sys.executable, "-m", "tests.preloaded", place], cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
 
     def stop() -> None:
         server.kill()
@@ -52,7 +53,8 @@ def preloaded_hermes() -> tuple[str, ...]:
 
 
 def serve(place: str) -> None:
-    """Fork a process for each client. It runs the command, and a second one tells the client its exit code."""
+    """Fork a process for each client. It runs the command, and a second one tells the client its exit code. Ends with its starter, whose
+    end of the standard input is closed then, however it ended."""
     cli = import_module("hermes.cli")
     for part in cli.COMMAND_MODULES:
         import_module(part.module)
@@ -62,7 +64,7 @@ def serve(place: str) -> None:
         listening.bind(f"{place}.new")
         listening.listen(64)
         Path(f"{place}.new").rename(place)
-        while True:
+        while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
             client, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()

@@ -75,17 +75,15 @@ def plan(texts: Sequence[str]) -> Planned:
     planned = Planned()
     with tempfile.TemporaryDirectory() as folder:
         writers = {f"write {name}": _writer(Path(folder) / name, kind) for name, kind in (("rows", "parquet"), ("tree", "tree"))}
-        first_row = 0
         for number, text in enumerate(texts):
             step = partial(_step, planned.seconds)
             session = ExportSession(str(number), step("decode", lambda text=text: MessageGraph.from_json(text)))
             calls = step("read_calls", lambda session=session: read_calls(session, SamplePolicies()))
             rows = step("linear_rows", lambda calls=calls: linear_rows(calls))
             tree = step("tree_row", lambda calls=calls: tree_row(calls))
-            whole = plan_session(session, calls, first_row)
+            whole = plan_session(session, calls)
             for name, writer in writers.items():
                 step(name, lambda writer=writer, whole=whole: list(writer.write(whole)))
-            first_row += len(rows)
             planned.calls += len(calls)
             planned.call_tokens += sum(len(call.prompt) + len(call.completion) for call in calls) // TOKEN_BYTES
             planned.row_tokens += sum(row.length for row in rows)

@@ -214,15 +214,14 @@ class PostgresClientChats:
     async def add(
         self,
         user_id: UUID,
-        found: ChatMatch | None,
+        place: ChatMatch,
         entries: Sequence[GraphEntry],
         mark: ChatFingerprint | None,
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
-    ) -> UUID | None:
+    ) -> ChatMatch | None:
         keys = await self._keys(user_id)
-        place = await self.plan(user_id) if found is None else found
         row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
         if row is None:
             return None
@@ -230,10 +229,10 @@ class PostgresClientChats:
         recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
         if place.seed and unless is not NO_TRACES:
             recorded.traces += [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
-        is_written = await self._records.run(recorded, key=place.session_id)
-        if is_written:
-            self._keyring.note_owner(place.session_id, user_id)
-        return place.session_id if is_written else None
+        if not await self._records.run(recorded, key=place.session_id):
+            return None
+        self._keyring.note_owner(place.session_id, user_id)
+        return ChatMatch(place.session_id, row["new_head"], mark)
 
     async def _keys(self, user_id: UUID) -> DataKeys:
         keys = self._keyring.known(user_id)

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Self
 
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 MAX_SERIES = 300
 """Label sets in one family of counters or gauges."""
@@ -30,8 +31,6 @@ class LabelLimit:
 
     def admit(self, values: tuple[object, ...], named: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, str]]:
         """Return the labels as they are shown, by place and by name: their own values, or OTHER for each of them."""
-        if not named and values in self._known:  # nearly every call
-            return values, {}
         names = sorted(named)
         shown = tuple(str(value)[:MAX_LABEL_CHARS] for value in (*values, *(named[name] for name in names)))
         if shown not in self._known:
@@ -43,37 +42,39 @@ class LabelLimit:
         return shown[: len(values)], dict(zip(names, shown[len(values) :], strict=True))
 
 
-class BoundedCounter(Counter):
-    """A counter with at most MAX_SERIES label sets, and one more for the rest."""
+class BoundedSeries(MetricWrapperBase):
+    """A family with at most `max_series` label sets, and one more for the rest. It finds the series of a label set that came before in one
+    look: the library makes texts of the labels and takes a lock each time."""
+
+    max_series = MAX_SERIES
 
     @cached_property
     def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_SERIES)
-
-    def labels(self, *values: object, **named: object) -> Self:
-        shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
-
-
-class BoundedGauge(Gauge):
-    """A gauge with at most MAX_SERIES label sets, and one more for the rest."""
+        return LabelLimit(self.max_series)
 
     @cached_property
-    def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_SERIES)
+    def known(self) -> dict[tuple[object, ...], Self]:
+        return {}
 
     def labels(self, *values: object, **named: object) -> Self:
+        if not named and (series := self.known.get(values)) is not None:  # nearly every call
+            return series
         shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
+        series = super().labels(*shown, **shown_by_name)
+        if shown == values and not named:
+            self.known[values] = series
+        return series
 
 
-class BoundedHistogram(Histogram):
-    """A histogram with at most MAX_HISTOGRAMS label sets, and one more for the rest."""
+class BoundedCounter(BoundedSeries, Counter):
+    """A counter with a bounded number of series."""
 
-    @cached_property
-    def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_HISTOGRAMS)
 
-    def labels(self, *values: object, **named: object) -> Self:
-        shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
+class BoundedGauge(BoundedSeries, Gauge):
+    """A gauge with a bounded number of series."""
+
+
+class BoundedHistogram(BoundedSeries, Histogram):
+    """A histogram with a bounded number of series."""
+
+    max_series = MAX_HISTOGRAMS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
+from hermes.graph.message import compact_json
 from hermes.graph.node import root_id
 from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
@@ -379,7 +379,7 @@ def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
     overlay_places, overlay_addresses, overlay_bodies = columns_of(3, overlays)
     sample_places, names, indices, responses, sample_overlays, sample_bodies = columns_of(6, samples)
     return {
-        "answers": json.dumps([answer_columns(answer) for answer in answers]),
+        "answers": compact_json([answer_columns(answer) for answer in answers]),
         "seeds": bytea_array([answer.chat.seed or None for answer in answers]),
         "nodes": bytea_array([row["nodes"] for row in rows]),
         "shown": bytea_array([mark["shown"] for mark in marks]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -440,7 +440,8 @@ def seal_label(turn_id: UUID) -> str:
 
 def encode_envelope(envelope: Envelope) -> bytes:
     """Write an envelope as JSON; `decode_envelope` reads it back."""
-    fields = asdict(envelope)
+    fields = {name: getattr(envelope, name) for name in Envelope.__dataclass_fields__}
+    fields["event"] = {name: getattr(envelope.event, name) for name in MessageEvent.__dataclass_fields__}
     fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
     fields["api_key_id"] = str(envelope.api_key_id) if envelope.api_key_id else None
     return json.dumps(fields, separators=(",", ":")).encode()

@@ -28,7 +28,7 @@ from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import TurnAnswers, is_json, json_only, resume_events, turn_response
 from hermes.web.api_auth import ApiAuth, is_room, key_errors, may_see, refuse_other_channels, refuse_other_users
 from hermes.web.chat_page import WEB_ACCOUNT
-from hermes.web.direct_routes import direct_route
+from hermes.web.direct_routes import DirectRoute, read_by
 from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.key_errors import key_api_error
 from hermes.web.limits import RateLimit, address_of
@@ -128,9 +128,11 @@ def make_key_dependency(api_auth: ApiAuth, scope: str) -> FindKey:
 
 def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limit: RateLimit, *, answer_timeout_s: float) -> APIRouter:
     """The routes of `/v1/messages`."""
-    routes = APIRouter(tags=["messages"])
+    routes = APIRouter(tags=["messages"], route_class=DirectRoute)
     find_key = make_key_dependency(api_auth, "messages")
 
+    @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
+    @read_by(partial(read_send_arguments, find_key))
     async def send(
         body: NewMessage,
         credentials: Credentials,
@@ -166,10 +168,6 @@ def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limi
         elif response is None:
             response = await answers.wait(receipt.turn_id, answer_timeout_s, str(key.id))
         return turn_response(receipt.turn_id, response, headers, "/v1")
-
-    about: dict[str, Any] = {"responses": RESPONSES, "dependencies": [Depends(json_only)], "summary": "Send a message"}
-    read = partial(read_send_arguments, find_key)
-    routes.add_api_route("/v1/messages", send, methods=["POST"], route_class_override=direct_route(read), **about)
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
     async def look(turn_id: str, key: Annotated[ApiKey, Depends(find_key)]) -> Response:

@@ -20,7 +20,7 @@ from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook,
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.intake import InboundRouter
 from hermes.turn import Platform
-from hermes.web.direct_routes import direct_route
+from hermes.web.direct_routes import DirectRoute, read_by
 from hermes.web.errors import ApiError
 from hermes.web.limits import RateLimit, address_of, too_many_requests
 
@@ -35,7 +35,7 @@ MAX_WEBHOOK_BYTES = 4_000_000
 
 def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, guesses: RateLimit) -> APIRouter:
     """The routes for platforms. `guesses` limits how often an address gets 403 for a webhook or a verify token that is not authentic."""
-    routes = APIRouter(tags=["webhooks"], include_in_schema=False)
+    routes = APIRouter(tags=["webhooks"], include_in_schema=False, route_class=DirectRoute)
 
     def find_channel(platform: str, account: str) -> Channel:
         found = account_channels.get(Platform(platform), account) if platform in set(Platform) else None
@@ -57,6 +57,9 @@ def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, gu
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
 
+    @routes.post("/webhooks/{platform}/{account}")
+    @routes.post("/webhooks/{platform}/{account}/{secret}")
+    @read_by(read_receive_arguments)
     async def receive(platform: str, account: Account, request: Request, secret: str | None = None) -> Response:
         channel = find_channel(platform, account)
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -77,8 +80,6 @@ def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, gu
                 return retry_response()
         return retry_response() if is_full else PlainTextResponse("")
 
-    for path in ("/webhooks/{platform}/{account}", "/webhooks/{platform}/{account}/{secret}"):
-        routes.add_api_route(path, receive, methods=["POST"], route_class_override=direct_route(read_receive_arguments))
     return routes
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Header, Request
+from fastapi import APIRouter, FastAPI, Header, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
-from hermes.web.direct_routes import direct_route
+from hermes.web.direct_routes import DirectRoute, read_by
 from hermes.web.errors import ApiError, install_error_handlers
 
 
@@ -18,10 +18,6 @@ class Order(BaseModel):
     count: int
 
 
-async def order(body: Order, mark: Annotated[str, Header()] = "none") -> Response:
-    return PlainTextResponse(f"{body.count} {mark}")
-
-
 async def read(request: Request) -> Mapping[str, Any] | None:
     if "refused" in request.headers:
         raise ApiError(403, "refused", "No.")
@@ -29,9 +25,18 @@ async def read(request: Request) -> Mapping[str, Any] | None:
     return {"body": Order(count=int(body)), "mark": "direct"} if body.isdigit() else None
 
 
+routes = APIRouter(route_class=DirectRoute)
+
+
+@routes.post("/orders")
+@read_by(read)
+async def order(body: Order, mark: Annotated[str, Header()] = "none") -> Response:
+    return PlainTextResponse(f"{body.count} {mark}")
+
+
 def shop() -> TestClient:
     web = FastAPI()
-    web.router.add_api_route("/orders", order, methods=["POST"], route_class_override=direct_route(read))
+    web.include_router(routes)
     install_error_handlers(web)
     return TestClient(web)
 

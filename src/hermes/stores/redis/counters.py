@@ -47,8 +47,8 @@ KEEP_DAYS = 3
 RECENT_S = 300.0
 """During a rebuild, the cost of calls that are younger than this may not have reached the counter yet."""
 REBUILD_LOCK_MS = 5_000
-MAX_NAMES = 10_000
-"""How many names of counters are kept, so that they are not written anew for each call."""
+MAX_NAMES = 1_000
+"""How many names of counters are kept, so that they are not written anew for each call. One takes 700 bytes, and 1 µs to write."""
 MAX_SCRIPTS = 128
 """Scripts in one trip: more would block the server for its other clients."""
 

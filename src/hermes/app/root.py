@@ -187,7 +187,7 @@ class Hermes:
         if not isinstance(inbox, PostgresInbox) or not inbox.starts_turns:
             return None
         services = self.turns.services
-        return TurnClaims(inbox, services.process_id, services.per_minute, self.turn)
+        return TurnClaims(inbox, services.process_id, services.per_minute, self.turn, services.transactions)
 
     def chore_scheduler(self) -> ChoreScheduler:
         """Return what does the chores in this process."""

@@ -91,11 +91,12 @@ class Toolbox:
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         """`warm` is the subset that the vendor's prompt cache may still hold."""
-        name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
-        mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
+        name, is_needed = self.gate_.decide(text, language=language, warm=warm, has_tool_history=has_tool_history)
+        members = self.gate_.members(name)
+        mine = [tool.schema for tool in self.own if tool.name in members and self._is_offered(tool)]
         # The gate knows no words for tools that are not ours, so it leaves them out only when a message needs no tool at all.
         others = [] if name == "none" else [tool.schema for tool in self.more_tools() if self._is_offered(tool)]
-        return GatedTools(name, self.schema_sets.of((*mine, *others)), self.gate_.finds_intent(text))
+        return GatedTools(name, self.schema_sets.of((*mine, *others)), is_needed)
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
         return await self._result_of(call, self._carry_out_call(call, index, user))

@@ -290,9 +290,10 @@ class SnaredHands:
         transactions = SnaredTransactions(hermes.database, snare)
         self._courier = replace(hermes.outbox_delivery, transactions=transactions, send=postman.send)
         services = hermes.turns.services
+        shared = SnaredTransactions(services.transactions, snare)
         services = replace(services, tools=replace(services.tools, transactions=transactions))  # type: ignore[type-var]  # a Toolbox
         organs = {name: Snared(getattr(services, name), name, snare) for name in ("souls", "images", "tools")}
-        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, deliver=self._courier.deliver, **organs))
+        self._turns = replace(hermes.turns, services=replace(services, transactions=shared, deliver=self._courier.deliver, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
     async def turn(self, turn_id: UUID, claim: Claim | UnreadableMessage | None = None) -> bool:

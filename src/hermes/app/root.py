@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -75,6 +75,7 @@ from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.job_queue import PostgresJobQueue, TurnClaims, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.operators import PostgresAuditLog
+from hermes.stores.postgres.shared_commits import SharingTransactions, open_sharing
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
@@ -186,7 +187,7 @@ class Hermes:
         if not isinstance(inbox, PostgresInbox) or not inbox.starts_turns:
             return None
         services = self.turns.services
-        return TurnClaims(inbox, services.process_id, services.per_minute, self.turn)
+        return TurnClaims(inbox, services.process_id, services.per_minute, self.turn, services.transactions)
 
     def chore_scheduler(self) -> ChoreScheduler:
         """Return what does the chores in this process."""
@@ -313,6 +314,7 @@ async def open_hermes(
             process_id=process_id,
             tracer=tracer,
             database=database,
+            sharing=await stack.enter_async_context(open_sharing(database)),
             redis=client,
             keyring=keyring,
             work=work,
@@ -340,6 +342,8 @@ class OpenResources:
     process_id: UUID
     tracer: Tracer
     database: Database
+    sharing: SharingTransactions
+    """Where the steps of a turn write."""
     redis: Redis
     keyring: Keyring
     work: PostgresJobQueue
@@ -384,7 +388,11 @@ def assemble_hermes(
         reads=lambda tier: settings.memory.asks_models and can_read(models.catalogue, tier),
         compaction=compaction_policy_from(settings.history, models.catalogue),
     )
-    turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), join_window)
+    turns = TurnRunner(
+        replace(services, transactions=resources.sharing),
+        TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s),
+        join_window,
+    )
     return Hermes(
         resources.process_id,
         settings,

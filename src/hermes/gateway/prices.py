@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
+from hermes.graph.tool_schemas import once
 from hermes.ports.backends import ChatMessage, ModelRequest, Usage
 from hermes.ports.models import ModelAddress, UnknownPrice
 
@@ -163,10 +164,15 @@ TOKENS_PER_MESSAGE = 8
 
 def prompt_tokens(ask: ModelRequest) -> int:
     """An upper bound for the whole request."""
-    tools = sum(len(json.dumps(tool, ensure_ascii=False).encode("utf-8", "replace")) for tool in ask.tools)
+    tools = once(ask.tools, schema_bytes)
     images = sum(1 for message in ask.messages for part in parts_of(message) if part.get("type") == "image_url")
     size = tools + sum(message_bytes(message) for message in ask.messages)
     return -(-size // BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + len(ask.messages) * TOKENS_PER_MESSAGE
+
+
+def schema_bytes(tools: Sequence[Mapping[str, Any]]) -> int:
+    """The bytes of tool schemas as a model reads them."""
+    return sum(len(json.dumps(tool, ensure_ascii=False).encode("utf-8", "replace")) for tool in tools)
 
 
 def answer_tokens(message: ChatMessage, max_tokens: int) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, FrozenList, canonical, canonical_text, digest, freeze_object, plain_text, thaw
+from hermes.graph.message import FrozenDict, canonical, canonical_text, digest, freeze_object, plain_text, thaw
 from hermes.graph.token_arrays import PromptDigests, array_as_canonical, array_as_json, array_from_json, check_array, to_array
+from hermes.graph.tool_schemas import ToolSchemas, once
 
 LogprobMode = Literal["raw", "processed"]
 """Whether the server read logprobs before (`raw`) or after (`processed`) it applied temperature, top-p and the like."""
@@ -118,6 +119,8 @@ class CallRecord:
                 text = canonical_text(value)
             elif type(value) is array:
                 text = array_as_canonical(value)
+            elif type(value) is ToolSchemas:
+                text = once(value, canonical)
             else:
                 text = canonical(value)
             parts.append(_KEYS[name] + text)
@@ -196,14 +199,18 @@ _KEYS = {name: canonical_text(name) + b":" for name in _FIELDS}
 _WITHOUT_PROMPT = tuple(name for name in _FIELDS if name != "prompt_token_ids")
 
 
-def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
+def freeze_tools(tools: Iterable[Any] | None, path: str) -> ToolSchemas | None:
     """Freeze tool schemas; an empty list becomes None."""
     if tools is None:
         return None
+    if type(tools) is ToolSchemas:
+        return tools or None
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise MessageError(path, f"expected a list of tool schemas, got {type(tools).__name__}")
     # The same schemas come with every call: one that is frozen already is taken as it is.
-    frozen = FrozenList([tool if type(tool) is FrozenDict else freeze_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
+    frozen = ToolSchemas(
+        [tool if type(tool) is FrozenDict else freeze_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)]
+    )
     return frozen or None
 
 
@@ -237,7 +244,7 @@ def _check_object(name: str, value: Any) -> FrozenDict | None:
         raise CallError(error.path, error.reason) from None
 
 
-def _check_tools(name: str, value: Any) -> FrozenList | None:
+def _check_tools(name: str, value: Any) -> ToolSchemas | None:
     try:
         return freeze_tools(value, f"call.{name}")
     except MessageError as error:

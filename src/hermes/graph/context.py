@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from hermes.graph.call import freeze_tools
 from hermes.graph.errors import MessageError
-from hermes.graph.message import METADATA, REASONING, THINKING, FrozenDict, FrozenList, canonical, digest, plain_text
+from hermes.graph.message import METADATA, REASONING, THINKING, FrozenDict, FrozenList, canonical, compact_json, digest, plain_text
+from hermes.graph.tool_schemas import once
 
 KeepReasoning = Literal["none", "current_turn", "all"]
 """Which earlier reasoning a call sends: none, the reasoning since the last user message, or all."""
@@ -64,8 +65,18 @@ class Overlay:
     def digest(self) -> bytes:
         """The overlay's digest; computed once, because many calls share one overlay."""
         if not self._digest:
-            self._digest.append(digest(canonical(self.to_dict())))
+            rest = canonical(self._without_tools())
+            # `tools` is the last key of the canonical form.
+            self._digest.append(digest(rest if self.tools is None else _join(rest, b'"tools":' + once(self.tools, canonical))))
         return self._digest[0]
+
+    def to_json(self) -> bytes:
+        """Return `to_dict` as compact JSON, its keys in their own order."""
+        rest = compact_json(self._without_tools()).encode("ascii")
+        return rest if self.tools is None else b'{"tools":' + once(self.tools, _compact) + (b"," + rest[1:] if len(rest) > 2 else b"}")
+
+    def _without_tools(self) -> dict[str, Any]:
+        return {name: value for name, value in self.to_dict().items() if name != "tools"}
 
     def render(self, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return exactly the messages that are sent to a backend for this list."""
@@ -77,6 +88,15 @@ class Overlay:
         for text in (self.system, self.ephemeral):
             sent = sent if text is None else with_system_text(sent, text)
         return sent
+
+
+def _join(object_: bytes, member: bytes) -> bytes:
+    """Add a member to a JSON object, behind the others."""
+    return object_[:-1] + (b"," if len(object_) > 2 else b"") + member + b"}"
+
+
+def _compact(value: Any) -> bytes:
+    return compact_json(value).encode("ascii")
 
 
 def without_tool_blocks(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

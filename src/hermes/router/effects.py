@@ -199,7 +199,7 @@ class JournaledAnswer:
             policy_version=self.policy_version,
             finish_reason=self.finish_reason,
             usage=self.usage or {"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
-            tools=list(tools) or None,
+            tools=tools or None,
             request_digest=self.request_digest or None,
             **tokens.fields,
             sample_id=self.call_id,

@@ -71,14 +71,14 @@ def read_sentence(sentence: Sentence, book: LanguageBook, *, about_other: bool =
     """Read one sentence with the book of one language. `about_other`: an earlier sentence named another person."""
     plain, is_asked_for, is_other_thing = sentence.plain, False, False
     found = list[Statement]()
-    kept = book.keep.search(plain)
+    kept, forget, remember = book.acts_in(plain)
     if kept:
         plain, is_asked_for = blank_out(plain, kept.start(), kept.end()), True
-    elif (forget := book.forget.search(plain)) and not book.forgot.search(sentence.source.lower()):
+    elif forget and not book.forgot.search(sentence.source.lower()):
         forgotten, plain = read_forget_statements(sentence, book, forget)
         is_other_thing = forgotten is None
         found += forgotten or ()
-    elif remember := book.remember.search(plain):
+    elif remember:
         plain, is_asked_for = blank_out(plain, remember.start(), remember.end()), True
     if is_asked_for:
         plain = plain.replace("?", ".")  # "Can you remember that I am vegan?" is a polite request, and no question.

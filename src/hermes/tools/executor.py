@@ -14,7 +14,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -38,6 +38,7 @@ from hermes.ports.tools import (
 from hermes.tools.gate import Gate
 from hermes.tools.parameters import BadArguments, clean_text
 from hermes.tools.registry import Tool, ToolContext, ToolEffect, ToolProblem, ToolReach
+from hermes.tools.schema_sets import SchemaSets
 
 log = structlog.get_logger()
 
@@ -83,17 +84,19 @@ class Toolbox:
     max_result_chars: int = MAX_RESULT_CHARS
     is_for_room: bool = False
     """Whether several people read the results: then tools for one person are neither offered nor run."""
+    schema_sets: SchemaSets = field(default_factory=SchemaSets, repr=False, compare=False)
 
     def for_room(self) -> Toolbox:
         return replace(self, is_for_room=True)
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         """`warm` is the subset that the vendor's prompt cache may still hold."""
-        name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
-        mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
+        name, is_needed = self.gate_.decide(text, language=language, warm=warm, has_tool_history=has_tool_history)
+        members = self.gate_.members(name)
+        mine = [tool.schema for tool in self.own if tool.name in members and self._is_offered(tool)]
         # The gate knows no words for tools that are not ours, so it leaves them out only when a message needs no tool at all.
         others = [] if name == "none" else [tool.schema for tool in self.more_tools() if self._is_offered(tool)]
-        return GatedTools(name, (*mine, *others), self.gate_.finds_intent(text))
+        return GatedTools(name, self.schema_sets.of((*mine, *others)), is_needed)
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
         return await self._result_of(call, self._carry_out_call(call, index, user))

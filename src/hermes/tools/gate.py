@@ -64,7 +64,15 @@ class Gate:
 
     def choose(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> str:
         """Return the name of the set for a message. See `Tools.gate` for what the arguments mean."""
-        needed = self.smallest_set(text, language=language)
+        return self.decide(text, language=language, warm=warm, has_tool_history=has_tool_history)[0]
+
+    def decide(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> tuple[str, bool]:
+        """Return what `choose` and `finds_intent` return, and look for the words once."""
+        found = self._sets_in(text)
+        needed = self._smallest_of(found, text, language)
+        return self._widen(needed, warm, has_tool_history=has_tool_history), bool(found)
+
+    def _widen(self, needed: str, warm: str | None, *, has_tool_history: bool) -> str:
         if needed == NO_TOOLS and has_tool_history:
             # "Yes" after an offer is an order, and "thanks" after a search still has the search in its history.
             needed = warm if warm not in {None, NO_TOOLS} and warm in self.subsets else ALL_TOOLS
@@ -79,19 +87,24 @@ class Gate:
 
     def finds_intent(self, text: str) -> bool:
         """Whether a message has words that need a tool; not whether a tool goes along in doubt."""
-        shown = ends_of(text)
-        return CODE_PATTERN.search(shown) is not None or any(rules.choose(fold(shown)) is not None for rules in self.rules)
+        return bool(self._sets_in(text))
 
     def smallest_set(self, text: str, *, language: str) -> str:
         """Return the smallest set that surely has the tools that a message needs."""
+        return self._smallest_of(self._sets_in(text), text, language)
+
+    def _sets_in(self, text: str) -> set[str]:
+        """The sets that a message's words choose."""
         text = ends_of(text)
         if CODE_PATTERN.search(text):
-            return ALL_TOOLS
+            return {ALL_TOOLS}
         folded = fold(text)
-        chosen = {name for rules in self.rules if (name := rules.choose(folded)) is not None}
-        if chosen:
-            return chosen.pop() if len(chosen) == 1 else ALL_TOOLS
-        return NO_TOOLS if is_small_talk(folded, language) else ALL_TOOLS
+        return {name for rules in self.rules if (name := rules.choose(folded)) is not None}
+
+    def _smallest_of(self, found: set[str], text: str, language: str) -> str:
+        if found:
+            return next(iter(found)) if len(found) == 1 else ALL_TOOLS
+        return NO_TOOLS if is_small_talk(fold(ends_of(text)), language) else ALL_TOOLS
 
 
 def ends_of(text: str) -> str:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from operator import index
 from threading import Lock
@@ -23,6 +22,7 @@ from hermes.backends.scripted.script import Script
 from hermes.backends.tool_calls import make_tool_call
 from hermes.gateway.prices import parts_of
 from hermes.graph.call import SCRIPTED
+from hermes.graph.tool_schemas import once
 from hermes.ports.backends import (
     BackendError,
     BackendFinding,
@@ -128,11 +128,11 @@ class ScriptedBackend:
     async def _play(self, ask: ModelRequest, model: str, timeout_s: float) -> PlayedAnswer:
         """Check the request, choose the answer, wait for its delay, and raise if it is a failure."""
         try:
-            digest, prompt = digest_of(ask, model), prompt_tokens(ask)
+            digest, tokens_in = digest_of(ask, model), count_prompt(ask)
             if self._reads_statements and not has_latin_books():
-                chosen = await asyncio.to_thread(self._next, ask, model, len(prompt))  # loads them, and the event loop goes on
+                chosen = await asyncio.to_thread(self._next, ask, model, tokens_in)  # loads them, and the event loop goes on
             else:
-                chosen = self._next(ask, model, len(prompt))
+                chosen = self._next(ask, model, tokens_in)
             answer = fit_answer(chosen, ask)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
@@ -140,7 +140,7 @@ class ScriptedBackend:
         await self._wait(answer.delay_s, timeout_s, model)
         if answer.fail is not None:
             raise fault_error(answer.fail, answer.retry_after_s, self.name, model)
-        return PlayedAnswer(answer, make_completion(answer, ask, prompt, digest))
+        return PlayedAnswer(answer, make_completion(answer, ask, tokens_in, digest))
 
     def _next(self, ask: ModelRequest, model: str, tokens_in: int) -> ScriptAnswer:
         """Choose the answer and go one step on in the transcript. A refused request takes no step."""
@@ -195,7 +195,7 @@ def fault_error(fault: ScriptFault, retry_after_s: float | None, backend: str, m
 # --- from an answer to a completion
 
 
-def make_completion(answer: ScriptAnswer, ask: ModelRequest, prompt: Sequence[str], digest: str) -> Completion:
+def make_completion(answer: ScriptAnswer, ask: ModelRequest, tokens_in: int, digest: str) -> Completion:
     """The whole answer, cut to `max_tokens`. The ids of its tool calls are made from the request, so every round has other ids."""
     calls = [
         make_tool_call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
@@ -209,7 +209,7 @@ def make_completion(answer: ScriptAnswer, ask: ModelRequest, prompt: Sequence[st
     return Completion(
         message=message,
         finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
-        usage=Usage(tokens_in=len(prompt), tokens_out=len(tokens)),
+        usage=Usage(tokens_in=tokens_in, tokens_out=len(tokens)),
         model=SCRIPTED,
         sampling={},
         request_digest=digest,
@@ -260,17 +260,14 @@ def split_tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def prompt_tokens(ask: ModelRequest) -> list[str]:
-    """The whole prompt: the tools, every message, and the mark for the assistant's turn."""
-    tools = [token for tool in ask.tools for token in schema_tokens(canonical_json(tool))]
-    messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END_TOKEN)]
-    return [*tools, *messages, "<|assistant|>"]
+def count_prompt(ask: ModelRequest) -> int:
+    """The tokens of the whole prompt: the tools, every message with its role and its end, and the mark for the assistant's turn."""
+    return once(ask.tools, count_schemas) + sum(2 + len(message_tokens(message)) for message in ask.messages) + 1
 
 
-@lru_cache(maxsize=512)
-def schema_tokens(schema: str) -> tuple[str, ...]:
-    """The tokens of a tool. Cached: all turns send the same few tools, and they are most of a prompt."""
-    return ("<|tool|>", *_SCHEMA_TOKEN.findall(schema))
+def count_schemas(tools: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens of the tools, each with a mark before it."""
+    return sum(1 + len(_SCHEMA_TOKEN.findall(canonical_json(tool))) for tool in tools)
 
 
 def message_tokens(message: ChatMessage) -> list[str]:
@@ -294,18 +291,14 @@ def digest_of(ask: ModelRequest, model: str) -> str:
     request = {
         "model": model,
         "messages": ask.messages,
-        "tools": ask.tools,
         "tool_choice": ask.tool_choice,
         "max_tokens": ask.max_tokens,
         "sampling": ask.sampling,
         "response_format": ask.response_format,
-        "user": ask.user,
     }
-    return sha256(canonical_json(request).encode("ascii")).hexdigest()
-
-
-def canonical_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=to_plain_json)
+    # `tools` and `user` are the last keys.
+    tools, user = once(ask.tools, canonical_json), canonical_json(ask.user)
+    return sha256(f'{canonical_json(request)[:-1]},"tools":{tools},"user":{user}}}'.encode("ascii")).hexdigest()
 
 
 def to_plain_json(value: Any) -> Any:
@@ -316,3 +309,6 @@ def to_plain_json(value: Any) -> Any:
         case Sequence():
             return list(value)
     raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=to_plain_json).encode

@@ -16,6 +16,7 @@ from typing import Any
 
 from hermes.graph.context import KeepReasoning, Overlay, without_tool_blocks
 from hermes.graph.message import METADATA, NOTE
+from hermes.graph.tool_schemas import once
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import Soul
 from hermes.ports.tools import ImagePrompt
@@ -74,7 +75,12 @@ class Prompt:
         return cls(**json.loads(body))
 
     def to_bytes(self) -> bytes:
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
+        rest = json.dumps({name: getattr(self, name) for name in self.__slots__ if name != "tools"}, separators=(",", ":"))
+        return f'{rest[:-1]},"tools":{once(self.tools, schemas_json)}}}'.encode()
+
+
+def schemas_json(tools: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps(tools, separators=(",", ":"))
 
 
 def build_messages(claim: Claim, soul: Soul, past: LoadedHistory, image: ImagePrompt | None) -> Prompt:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from hermes.soul.fact_keys import Op
+from hermes.soul.statements.needed_texts import PatternFilter
 from hermes.soul.statements.sentences import fold
 
 LATIN = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "tr", "hi")
@@ -62,6 +63,7 @@ class LanguageBook:
     words: frozenset[str]
     """Common words that distinguish the language from others of its script."""
     tells: tuple[KeyPattern, ...]
+    tells_filter: PatternFilter
     topics: tuple[KeyPattern, ...]
     """How a user names a key to forget, with its value or without."""
     diets: tuple[tuple[str, re.Pattern[str]], ...]
@@ -77,6 +79,8 @@ class LanguageBook:
     """A request not to forget something."""
     remember: re.Pattern[str]
     forget: re.Pattern[str]
+    acts_filter: PatternFilter
+    """Of `keep`, `forget` and `remember`, in this order."""
     forgot: re.Pattern[str]
     """The writer forgot something. Matched against the text with its accents."""
     memory: re.Pattern[str]
@@ -107,6 +111,18 @@ class LanguageBook:
     border: re.Pattern[str]
     is_spaced: bool
     is_object_first: bool
+
+    def tells_in(self, plain: str) -> Iterator[KeyPattern]:
+        """Those of `tells` that may match a text or a part of it."""
+        return (self.tells[place] for place in self.tells_filter.possible(plain))
+
+    def acts_in(self, plain: str) -> Sequence[re.Match[str] | None]:
+        """Where a sentence asks to keep, to forget and to remember something."""
+        possible = self.acts_filter.possible(plain)
+        if not possible:
+            return None, None, None
+        patterns = (self.keep, self.forget, self.remember)
+        return [pattern.search(plain) if place in possible else None for place, pattern in enumerate(patterns)]
 
 
 BOOKS: dict[str, LanguageBook] = {}
@@ -154,13 +170,14 @@ def read_book(language: str) -> LanguageBook:
     edges = "|".join(expand_pattern(text, macros) for text in data["edge"])
     tails = "|".join(expand_pattern(text, macros) for text in data.get("tail", data["edge"]))
     glue = r"(?:\s+|$|(?<='))" if is_spaced else r"\s*"
+    tells = [pattern_of(key, text) for key in VALUE_KEYS for text in data.get(key, [])]
+    tells += [pattern_of("diet", text, value) for value, listed in data.get("sayings", {}).items() for text in listed]
+    keep, forget, remember = any_of("keep"), any_of("forget"), any_of("remember")
     return LanguageBook(
         language=language,
         words=frozenset(fold(data.get("words", "")).split()),
-        tells=tuple(
-            [pattern_of(key, text) for key in VALUE_KEYS for text in data.get(key, [])]
-            + [pattern_of("diet", text, value) for value, listed in data.get("sayings", {}).items() for text in listed]
-        ),
+        tells=tuple(tells),
+        tells_filter=PatternFilter([tell.regex for tell in tells]),
         topics=tuple(pattern_of(key, text) for key, listed in data["topics"].items() for text in listed),
         diets=diets,
         asks=any_of("asks"),
@@ -169,9 +186,10 @@ def read_book(language: str) -> LanguageBook:
         other=any_of("other"),
         lead=re.compile(lead),
         me=any_of("me"),
-        keep=any_of("keep"),
-        remember=any_of("remember"),
-        forget=any_of("forget"),
+        keep=keep,
+        remember=remember,
+        forget=forget,
+        acts_filter=PatternFilter([keep, forget, remember]),
         forgot=re.compile("|".join(data.get("forgot", [])) or NEVER_MATCHES),
         memory=any_of("memory"),
         everything=any_of("everything"),

@@ -153,7 +153,7 @@ class SelfStatements:
 
 def read_self_statements(sentence: Sentence, plain: str, book: LanguageBook, *, about_other: bool) -> SelfStatements:
     found, is_blocked, taken = list[tuple[int, Statement]](), False, list[tuple[int, int, str]]()
-    for pattern in book.tells:
+    for pattern in book.tells_in(plain):
         start = 0
         for _ in range(MAX_PER_PATTERN):
             match = pattern.regex.search(plain, start)

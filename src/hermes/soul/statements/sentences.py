@@ -17,6 +17,7 @@ from importlib import resources
 
 from hermes.soul import terms as soul_terms
 from hermes.soul.fact_keys import BadValue, Op, normalize_value
+from hermes.soul.statements.needed_texts import PatternFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +159,15 @@ class HabitPattern:
 @dataclass(frozen=True, slots=True)
 class HabitPatterns:
     patterns: tuple[HabitPattern, ...]
+    filter: PatternFilter
     negated: re.Pattern[str]
 
 
 def find_habits(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
     """Where a key is stated, the key, and its value; for each key the first statement."""
     habits, seen = load_habits(), set[str]()
-    for habit in habits.patterns:
+    for place in habits.filter.possible(sentence.plain):
+        habit = habits.patterns[place]
         found = None if habit.key in seen else habit.regex.search(sentence.plain)
         if found is None or (
             habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - NEGATION_CHARS) : found.end()])
@@ -174,9 +177,9 @@ def find_habits(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
         if habit.value is not None:
             yield found.start(), habit.key, habit.value
         else:
-            place = next(number for number, group in enumerate(found.groups(), 1) if group)
-            span = found.start(place), found.end(place)
-            yield found.start(), habit.key, sentence.words(*span) if habit.key in KEYS_AS_WRITTEN else found[place]
+            group = next(number for number, group in enumerate(found.groups(), 1) if group)
+            span = found.start(group), found.end(group)
+            yield found.start(), habit.key, sentence.words(*span) if habit.key in KEYS_AS_WRITTEN else found[group]
 
 
 @cache
@@ -188,7 +191,7 @@ def load_habits() -> HabitPatterns:
         for value, patterns in rule["values"].items()
     ]
     patterns += [HabitPattern(rule["key"], None, any_of(rule["patterns"])) for rule in data["numbers"]]
-    return HabitPatterns(tuple(patterns), any_of(data["negated"]))
+    return HabitPatterns(tuple(patterns), PatternFilter([habit.regex for habit in patterns]), any_of(data["negated"]))
 
 
 def any_of(patterns: Sequence[str], then: str = "") -> re.Pattern[str]:

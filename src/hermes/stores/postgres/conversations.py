@@ -34,7 +34,7 @@ from hermes.ports.conversations import (
 )
 from hermes.ports.errors import NotFound
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.database import connection_of, fetch_row, fetch_rows, fetch_value, fetch_values
+from hermes.stores.postgres.database import fetch_row, fetch_rows, fetch_value, fetch_values, take_connection
 from hermes.stores.postgres.graph_rows import ADDRESS_BYTES, DIGEST_BYTES, BodyKind, SessionCipher, parse_bodies, replay_log
 from hermes.stores.postgres.keyring import Keyring, damage_named
 from hermes.stores.postgres.queries import load_queries
@@ -79,7 +79,7 @@ class PostgresConversations:
         return await fetch_row(tx, SessionFacts, SQL["facts"], {"session_id": session_id, "accounts": names_of(accounts)})
 
     async def shape(self, tx: Transaction, session_id: UUID) -> GraphShape:
-        cursor = connection_of(tx).cursor(binary=True, row_factory=class_row(ShapeRows))
+        cursor = (await take_connection(tx)).cursor(binary=True, row_factory=class_row(ShapeRows))
         rows = await (await cursor.execute(SQL["shape"], {"session_id": session_id})).fetchone()
         if rows is None:
             raise NotFound(f"there is no session {session_id}")

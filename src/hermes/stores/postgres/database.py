@@ -4,8 +4,8 @@ the ports."""
 from __future__ import annotations
 
 import selectors
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,6 +40,14 @@ class Database:
     """PostgreSQL, as the other adapters of this package use it. The port Transactions."""
 
     pool: AsyncConnectionPool[Connection]
+
+    async def connect(self, settings: str = "") -> Connection:
+        """Open a connection outside of the pool, which the caller closes; `settings` as PostgreSQL's `options`. Raises StoreUnavailable."""
+        conninfo, options = self.pool.conninfo, self.pool.kwargs
+        if not isinstance(conninfo, str) or not isinstance(options, dict):
+            raise TypeError("this pool computes its connections' settings")
+        with translate_errors():
+            return await open_connection(conninfo, {**options, "options": f"{options.get('options', '')} {settings}"})
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
@@ -117,6 +125,12 @@ async def open_database(
         await pool.close()
 
 
+async def open_connection(conninfo: str, options: Mapping[str, Any]) -> Connection:
+    connection = await psycopg.AsyncConnection.connect(conninfo, **options)
+    await configure_connection(connection)
+    return connection
+
+
 async def check_connection(connection: Connection) -> None:
     """Detect a dead connection before it is used: after a restart of the server, all connections are dead.
 
@@ -143,29 +157,58 @@ def connection_of(tx: Transaction) -> Connection:
     return tx
 
 
+@dataclass(slots=True)
+class SharedTransaction:
+    """A transaction of `once` without a connection of its own, until a statement needs one."""
+
+    run: Callable[[bytes, Mapping[str, Any], str], Awaitable[list[tuple[Any, ...]]]]
+    """Runs a statement together with those of other callers; see SharedCommits."""
+    _database: Database
+    _stack: AsyncExitStack
+    _own: Transaction | None = None
+
+    async def connection(self) -> Connection:
+        if self._own is None:
+            self._own = await self._stack.enter_async_context(self._database.once())
+        return connection_of(self._own)
+
+
+async def take_connection(tx: Transaction) -> Connection:
+    """The connection of a transaction, also of one that takes it only now."""
+    return await tx.connection() if isinstance(tx, SharedTransaction) else connection_of(tx)
+
+
+async def fetch_shared(tx: Transaction, query: bytes, values: Mapping[str, Any], *, order: str = "") -> list[tuple[Any, ...]]:
+    """The rows of a query that is all that its transaction does. It may be committed together with others; then its locks are taken in the
+    order of `order`."""
+    if isinstance(tx, SharedTransaction):
+        return await tx.run(query, values, order)
+    return await (await connection_of(tx).execute(query, values)).fetchall()
+
+
 async def execute(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> int:
     """Run a query; return how many rows it changed, returned or locked."""
-    return (await connection_of(tx).execute(query, values)).rowcount
+    return (await (await take_connection(tx)).execute(query, values)).rowcount
 
 
 async def fetch_rows(tx: Transaction, row: Callable[..., Row], query: bytes, values: Mapping[str, Any] = NO_VALUES) -> list[Row]:
     """The rows of a query. `row` is a class or a function that takes every column by its name."""
-    return await (await connection_of(tx).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchall()
+    return await (await (await take_connection(tx)).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchall()
 
 
 async def fetch_row(tx: Transaction, row: Callable[..., Row], query: bytes, values: Mapping[str, Any] = NO_VALUES) -> Row | None:
     """As `fetch_rows`, the first row only; None without rows."""
-    return await (await connection_of(tx).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchone()
+    return await (await (await take_connection(tx)).cursor(row_factory=kwargs_row(row)).execute(query, values)).fetchone()
 
 
 async def fetch_values(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> list[Any]:
     """The first column of every row."""
-    return await (await connection_of(tx).cursor(row_factory=scalar_row).execute(query, values)).fetchall()
+    return await (await (await take_connection(tx)).cursor(row_factory=scalar_row).execute(query, values)).fetchall()
 
 
 async def fetch_value(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> Any:
     """The first column of the first row; None without rows."""
-    return await (await connection_of(tx).cursor(row_factory=scalar_row).execute(query, values)).fetchone()
+    return await (await (await take_connection(tx)).cursor(row_factory=scalar_row).execute(query, values)).fetchone()
 
 
 async def fetch_positional(tx: Transaction, query: PositionalQuery, values: Mapping[str, Any]) -> list[Any]:

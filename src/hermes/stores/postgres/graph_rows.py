@@ -235,7 +235,7 @@ def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[
     for sample in samples:
         overlay = None
         if sample.overlay != EMPTY_OVERLAY:
-            body = encode_json(sample.overlay.to_dict())
+            body = sample.overlay.to_json()
             overlay = cipher.address(BodyKind.OVERLAY, body)
             if overlay not in changes.overlays:
                 changes.overlays[overlay] = cipher.seal(BodyKind.OVERLAY, body)

@@ -15,7 +15,7 @@ from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult, GraphEntry
-from hermes.stores.postgres.database import connection_of, execute, fetch_row, fetch_value
+from hermes.stores.postgres.database import connection_of, execute, fetch_row, fetch_value, take_connection
 from hermes.stores.postgres.graph_rows import (
     GraphChanges,
     GraphRows,
@@ -91,7 +91,7 @@ class PostgresGraphs:
         return AppendResult.to(whole, len(entries))
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        cursor = connection_of(tx).cursor(binary=True, row_factory=class_row(GraphRows))
+        cursor = (await take_connection(tx)).cursor(binary=True, row_factory=class_row(GraphRows))
         rows = await (await cursor.execute(SQL["load"], {"session_id": session_id})).fetchone()
         if rows is None:
             raise NotFound(f"there is no session {session_id}")

@@ -21,7 +21,7 @@ from procrastinate import exceptions
 from hermes.event_log import get_logger
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim, UnreadableMessage
-from hermes.ports.runtime import JobHandlers, Transaction
+from hermes.ports.runtime import JobHandlers, Transaction, Transactions
 from hermes.stores.postgres.database import Database, connection_of, execute, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.inbox import PostgresInbox, StartRow
 from hermes.stores.postgres.job_worker import LOST_DATABASE, Job, JobTask, JobWorker, RunningJobs
@@ -212,6 +212,8 @@ class TurnClaims:
     per_minute: int
     run: Callable[[UUID, Claim | UnreadableMessage], Awaitable[bool | None]]
     """Drives a turn that is claimed."""
+    reads: Transactions | None = None
+    """For the keys of a message, which this process mostly has; None: the database of the jobs."""
 
     async def fetch(self, database: Database, worker_id: int, limit: int) -> list[Job]:
         async with database.once() as tx:
@@ -222,7 +224,7 @@ class TurnClaims:
         ]
 
     async def _drive(self, database: Database, turn_id: UUID, row: StartRow) -> bool | None:
-        async with database.once() as tx:
+        async with (self.reads or database).once() as tx:
             claim = await self.inbox.read_claim(tx, row)
         return await self.run(turn_id, claim)
 

@@ -17,7 +17,7 @@ from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import Effect, EffectProgress, EmptiedBatch, JournalEvent, JournalNote
 from hermes.ports.timeline import RunRecord, TurnTimeline, build_timeline
 from hermes.ports.tools import EffectRecord, ToolUser
-from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_values
+from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_shared, fetch_values
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys
@@ -39,7 +39,7 @@ class PostgresJournal:
         keys = await self._keyring.of(tx, claim.user_id)
         row = {**effect_key(claim, step, index), "conversation_id": claim.conversation_id, "epoch": claim.epoch, "attempt": claim.attempt}
         row["request"] = keys.seal(seal_label(claim.turn_id, step, index, "request"), request)
-        if await execute(tx, SQL["begin"], row):
+        if await fetch_shared(tx, SQL["begin"], row):
             return Effect(EffectProgress.NEW, request, None)
         known = await fetch_row(tx, EffectRow, SQL["known"], row)
         if known is None:

@@ -34,7 +34,7 @@ from hermes.ports.memories import (
     UnembeddedFact,
 )
 from hermes.ports.runtime import Transaction
-from hermes.stores.postgres.database import connection_of, execute, fetch_rows, fetch_value, fetch_values
+from hermes.stores.postgres.database import execute, fetch_rows, fetch_value, fetch_values, take_connection
 from hermes.stores.postgres.inbox import decode_envelope
 from hermes.stores.postgres.inbox import seal_label as inbox_label
 from hermes.stores.postgres.keyring import Keyring
@@ -93,7 +93,7 @@ class PostgresMemories:
         """The user's facts, opened: held ones if their version is still the newest, which the statement asks that would read them anew."""
         keys, model = await self._keyring.of(tx, user_id), None if embedding is None else embedding.model
         held = self._held.get(user_id, model)
-        cursor = connection_of(tx).cursor(binary=True, row_factory=args_row(IndexRow))
+        cursor = (await take_connection(tx)).cursor(binary=True, row_factory=args_row(IndexRow))
         values = {"user_id": user_id, "held": None if held is None else held.version, "model": model}
         await cursor.execute(SQL["index"], values)
         pages: list[list[IndexRow]] = []

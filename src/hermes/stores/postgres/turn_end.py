@@ -12,7 +12,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
 from hermes.ports.sessions import AppendResult
 from hermes.ports.turn_end import CallEnd, TurnEnd, appended_meta
-from hermes.stores.postgres.database import fetch_value
+from hermes.stores.postgres.database import fetch_shared
 from hermes.stores.postgres.delivery_tracking import seal_body
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.journal import effect_key, seal_label
@@ -43,7 +43,9 @@ class PostgresTurnEnds:
             return None
         appended = AppendResult.to(graph, len(graph))
         parts = [seal_body(user_keys, claim.turn_id, number, "", body) for number, body in enumerate(end.parts)]
-        outcome = await fetch_value(tx, SQL["end"], row | turn_columns(claim, end, parts, appended))
+        values = row | turn_columns(claim, end, parts, appended)
+        # The balance is the lock that turns of other conversations need too.
+        [(outcome,)] = await fetch_shared(tx, SQL["end"], values, order=str(claim.user_id))
         if outcome == "claim lost":
             raise ClaimLost
         return appended if outcome == "ended" else None
@@ -54,7 +56,7 @@ class PostgresTurnEnds:
         label = seal_label(claim.turn_id, end.step, end.index, "result")
         row = place | {"attempt": claim.attempt, "epoch": claim.epoch, "facts": Jsonb(dict(end.facts)), "us": int(end.facts.get("us", 0))}
         row |= {"result": keys.seal(label, end.result), **call_columns(end.call)}
-        known: bytes | None = await fetch_value(tx, SQL["end_call"], row)
+        [(known,)] = await fetch_shared(tx, SQL["end_call"], row)
         return end.result if known is None else keys.open(label, known)
 
 

@@ -179,10 +179,13 @@ def encode_history(messages: Sequence[Mapping[str, Any]], start: int, head: str,
 
 def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Session, keep: int) -> RecentHistory | None:
     """Read a copy; None unless it is complete, of this session and at its head."""
-    length = length_at(stored[-1], session.head, tokens, session.id) if stored else None
+    if not stored:
+        return None
+    last = decode_piece(stored[-1], tokens)
+    length = length_of(last, session.head, session.id)
     if length is None or length - len(stored) != first_kept_index(length, keep):
         return None
-    pieces = [decode_piece(token, tokens) for token in stored]
+    pieces = [*(decode_piece(token, tokens) for token in stored[:-1]), last]
     expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
     if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
         return None
@@ -191,7 +194,11 @@ def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Sessi
 
 def length_at(last: bytes | None, head: str, tokens: FernetCipher, session_id: UUID) -> int | None:
     """The length of the list that ends with this token; None unless the token is of this session and has this head."""
-    piece = decode_piece(last, tokens) if last is not None else {}
+    return None if last is None else length_of(decode_piece(last, tokens), head, session_id)
+
+
+def length_of(piece: Mapping[str, Any], head: str, session_id: UUID) -> int | None:
+    """The length of the list that ends with this piece; None unless it is of this session and has this head."""
     if (piece.get("session"), piece.get("head")) != (session_id.hex, head):
         return None
     length: int = piece["place"] + 1

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -104,22 +104,24 @@ def through_targets(asked: list[str], chosen: argparse.Namespace, folder: Path, 
         here = [stack.enter_context(targets.direct(port))]
         if "served" in asked:
             here.append(stack.enter_context(targets.bare(port)))
-        ours = None
+        ours = whole = None
         try:
             ours = stack.enter_context(targets.hermes(port, folder))
             here.append(ours)
+            whole = stack.enter_context(targets.hermes_up(port, folder)) if "served" in asked else None
         except targets.TargetUnavailable as error:
             broken.append(str(error))
         if "served" in asked:
             litellm = stack.enter_context(targets.litellm(port, folder)) if chosen.peers else None
             portkey = stack.enter_context(targets.portkey(port, folder)) if chosen.peers else None
-            cells = side_by_side([*here, *(peer for peer in (litellm, portkey) if peer)], chosen, loader)
+            cells = side_by_side([*here, *(peer for peer in (whole, litellm, portkey) if peer)], chosen, loader)
             names = ("target", "work", "model", "at_once")
             results["served"] = [{**dict(zip(names, key, strict=True)), "rounds": taken} for key, taken in cells.items()]
-            if ours and litellm and portkey:
+            if ours and whole and litellm and portkey:
                 results["ratios"] = {
-                    litellm.name: against(cells, ours.name, litellm.name, p50_share=P50_SHARE, times=TIMES_LITELLM),
-                    portkey.name: against(cells, ours.name, portkey.name, p50_share=math.inf, times=TIMES_PORTKEY),
+                    f"{one.name} against {peer.name}": against(cells, one.name, peer.name, bars if is_promised else None)
+                    for one, is_promised in ((ours, False), (whole, True))
+                    for peer, bars in ((litellm, Bars(P50_SHARE, TIMES_LITELLM)), (portkey, Bars(math.inf, TIMES_PORTKEY)))
                 }
         if "soak" in asked and ours:
             results["soak"] = soaked(ours, chosen, loader)
@@ -136,19 +138,28 @@ def side_by_side(here: list[targets.Target], chosen: argparse.Namespace, loader:
     return cells
 
 
-def against(cells: dict[served.Key, list[served.Cell]], ours: str, theirs: str, *, p50_share: float, times: float) -> list[served.Ratio]:
-    """Print how Hermes stands to another server, one process each, and check the promises, which are about fresh chats without a delay."""
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What is promised against one peer."""
+
+    p50_share: float
+    times: float
+
+
+def against(cells: dict[served.Key, list[served.Cell]], ours: str, theirs: str, bars: Bars | None) -> list[served.Ratio]:
+    """Print how Hermes stands to another server, and check the promises, which are about fresh chats without a delay. The peers are one
+    process each, as they are started without further settings."""
     found = served.ratios(cells, ours, theirs)
     rows = [[each.title, str(each.at_once), f"{each.p50:.2f}", f"{each.rps:.2f}"] for each in found]
-    table(f"Hermes against {theirs}", ["work", "at once", "share of its p50", "times its requests/s"], rows)
+    table(f"{ours} against {theirs}", ["work", "at once", "share of its p50", "times its requests/s"], rows)
     for each in found:
-        if (each.work, each.model) != served.CROWDED:
+        if bars is None or (each.work, each.model) != served.CROWDED:
             continue
         if each.at_once == 1:
-            promise(each.p50 <= p50_share, f"with one client p50 is {each.p50:.2f} of {theirs}'s, more than {p50_share}")
+            promise(each.p50 <= bars.p50_share, f"with one client p50 is {each.p50:.2f} of {theirs}'s, more than {bars.p50_share}")
         else:
-            what = f"with {each.at_once} clients {each.rps:.2f} times the requests/s of {theirs}, less than {times:g}"
-            promise(each.rps >= times, what)
+            what = f"with {each.at_once} clients {each.rps:.2f} times the requests/s of {theirs}, less than {bars.times:g}"
+            promise(each.rps >= bars.times, what)
     return found
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.asking import MAX_TOKENS, messages
-from gateway.machine import first_line, module, running
+from gateway.machine import first_line, module, running, tree
 from gateway.peers import LITELLM, PORTKEY
 from gateway.upstream_paths import address
 from hermes.stores import embedded
@@ -73,20 +73,58 @@ def behaviours() -> dict[str, str]:
 
 
 @contextmanager
+def hermes_up(upstream: int, folder: Path) -> Iterator[Target]:
+    """`hermes up`, as people run it: the web processes that it starts by itself, a worker, and its own stores."""
+    port, home, log = free_port(), folder / "up", folder / "up.log"
+    environ = hermes_environ(upstream, folder, home, port)
+    with running([sys.executable, "-m", "hermes", "up"], environ=environ, log=log, pipes=False) as process:
+        until_listening(port)
+        keys = {model: hermes_key(model, environ) for model in MODELS}
+        web = tuple(pid for pid in tree([process.pid]) if b"--listen-fds" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        name = f"Hermes, {len(web)} web processes" if len(web) > 1 else "Hermes up"
+        target = Target(name=name, port=port, keys=keys, pids=web, stores=lambda: store_pids(home))
+        until_answered(target, process, log)
+        yield target
+
+
+def until_listening(port: int) -> None:
+    """Wait until both web processes have come up: the second one starts when the first one answers."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
+        try:
+            connection.request("GET", "/ready")
+            if connection.getresponse().status == 200:
+                time.sleep(4.0)
+                return
+        except OSError:
+            time.sleep(0.1)
+        finally:
+            connection.close()
+    raise TargetUnavailable("hermes up does not listen")
+
+
+def hermes_environ(upstream: int, folder: Path, home: Path, port: int) -> dict[str, str]:
+    config = folder / "hermes.toml"
+    config.write_text(hermes_toml(upstream), encoding="utf-8")
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
+        "HERMES_CONFIG": str(config),
+        "HERMES_HOME": str(home),
+        "HERMES_LOG_LEVEL": "warning",
+        "HERMES_WEB_PORT": str(port),
+    }
+
+
+@contextmanager
 def hermes(upstream: int, folder: Path) -> Iterator[Target]:
     """`hermes serve`, one process, with embedded stores: keys, budgets, costs, a row and a message graph for every call."""
     port = free_port()
-    config = folder / "hermes.toml"
-    config.write_text(hermes_toml(upstream), encoding="utf-8")
     with embedded.run_servers(folder / "home") as stores:
         environ = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
-            "HERMES_CONFIG": str(config),
-            "HERMES_HOME": str(folder / "home"),
+            **hermes_environ(upstream, folder, folder / "home", port),
             "HERMES_DATABASE_URL": stores.database_url,
             "HERMES_REDIS_URL": stores.redis_url,
-            "HERMES_LOG_LEVEL": "warning",
-            "HERMES_WEB_PORT": str(port),
         }
         keys = {model: hermes_key(model, environ) for model in MODELS}
         command, log = [sys.executable, "-m", "hermes", "serve", "--with-parent"], folder / "hermes.log"

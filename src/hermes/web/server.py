@@ -131,8 +131,11 @@ def create_web(services: WebServices) -> FastAPI:
     answers = TurnAnswers(
         services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing, streams
     )
-    web.include_router(health_routes(services))
     guesses = RateLimit(services.settings.refused_per_minute)
+    # Routers are asked in their order. Webhooks come first, and messages soon: they are the most frequent.
+    if services.account_channels is not None and services.inbound is not None:
+        web.include_router(webhook_routes(services.account_channels, services.inbound, guesses))
+    web.include_router(health_routes(services))
     api_auth = ApiAuth(services.transactions, services.api_keys, guesses=guesses, use=services.key_use)
     api_limit = RateLimit(services.api_settings.per_minute)
     console = services.console
@@ -155,8 +158,6 @@ def create_web(services: WebServices) -> FastAPI:
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers, RateLimit(services.settings.per_minute), visitors))
         web.include_router(visitor_proactive_routes(services.transactions, services.outbox, visitors))
-    if services.account_channels is not None and services.inbound is not None:
-        web.include_router(webhook_routes(services.account_channels, services.inbound, guesses))
     if services.stopper is not None and services.stream_events is not None and services.calls is not None:
         reader = RunReader(
             services.transactions,

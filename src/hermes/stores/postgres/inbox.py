@@ -119,7 +119,8 @@ class PostgresInbox:
         """Store a message under the first of its names that takes it. Raises InboxFull and KeyForbids."""
         row = self._row(envelope, turn_id, known, about)
         for channel_id in channel_names(envelope.channel_id, is_own=envelope.is_own):
-            [found] = await fetch_rows(tx, read_accepted, SQL["accept"], seal_row(row, envelope, channel_id, known.keys))
+            values = {**seal_row(row, envelope, channel_id, known.keys), "waits": True}
+            [found] = await fetch_rows(tx, read_accepted, SQL["accept"], values)
             if self._read_outcome(row, found).outcome != "elsewhere":
                 return found
         raise InboxFull

@@ -4,7 +4,7 @@
 select outcome, turn_id, conversation_id, user_id, seq, waiting, waiting_at from accept_message(
     %(account)s, %(event_key)s, %(platform)s, %(sender)s, %(alias)s, %(user_id)s, %(programs)s, %(cap)s,
     %(channel_id)s, %(is_shared)s, %(is_private)s, %(is_own)s, %(known_waiting)s, %(known_at)s,
-    %(turn_id)s, %(envelope)s, %(api_key_id)s, %(traceparent)s, %(defer_in_s)s
+    %(turn_id)s, %(envelope)s, %(api_key_id)s, %(traceparent)s, %(defer_in_s)s, %(waits)s
 )
 
 -- name: accept_together

@@ -5,12 +5,14 @@ new value would be a series that Prometheus keeps for weeks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from threading import Lock
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
+
+Series = TypeVar("Series")
 
 MAX_SERIES = 300
 """Label sets in one family of counters or gauges."""
@@ -30,7 +32,7 @@ class LabelLimit:
 
     def admit(self, values: tuple[object, ...], named: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, str]]:
         """Return the labels as they are shown, by place and by name: their own values, or OTHER for each of them."""
-        if not named and values in self._known:  # nearly every call
+        if not named and values in self._known:
             return values, {}
         names = sorted(named)
         shown = tuple(str(value)[:MAX_LABEL_CHARS] for value in (*values, *(named[name] for name in names)))
@@ -47,33 +49,49 @@ class BoundedCounter(Counter):
     """A counter with at most MAX_SERIES label sets, and one more for the rest."""
 
     @cached_property
-    def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_SERIES)
+    def known(self) -> KnownSeries[Self]:
+        return KnownSeries(MAX_SERIES, super().labels)
 
     def labels(self, *values: object, **named: object) -> Self:
-        shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
+        return self.known.find(values, named)
 
 
 class BoundedGauge(Gauge):
     """A gauge with at most MAX_SERIES label sets, and one more for the rest."""
 
     @cached_property
-    def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_SERIES)
+    def known(self) -> KnownSeries[Self]:
+        return KnownSeries(MAX_SERIES, super().labels)
 
     def labels(self, *values: object, **named: object) -> Self:
-        shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
+        return self.known.find(values, named)
 
 
 class BoundedHistogram(Histogram):
     """A histogram with at most MAX_HISTOGRAMS label sets, and one more for the rest."""
 
     @cached_property
-    def limit(self) -> LabelLimit:
-        return LabelLimit(MAX_HISTOGRAMS)
+    def known(self) -> KnownSeries[Self]:
+        return KnownSeries(MAX_HISTOGRAMS, super().labels)
 
     def labels(self, *values: object, **named: object) -> Self:
-        shown, shown_by_name = self.limit.admit(values, named)
-        return super().labels(*shown, **shown_by_name)
+        return self.known.find(values, named)
+
+
+class KnownSeries(Generic[Series]):
+    """Finds the series of a label set of one family. Holds those that have labels of their own: the library makes their key anew each
+    time, and a turn counts twenty times."""
+
+    def __init__(self, max_series: int, make: Callable[..., Series]) -> None:
+        self._limit, self._make = LabelLimit(max_series), make
+        self._held: dict[tuple[object, ...], Series] = {}
+
+    def find(self, values: tuple[object, ...], named: Mapping[str, object]) -> Series:
+        found = None if named else self._held.get(values)
+        if found is not None:  # nearly every call
+            return found
+        shown, shown_by_name = self._limit.admit(values, named)
+        found = self._make(*shown, **shown_by_name)
+        if not named and shown == values:
+            self._held[values] = found
+        return found

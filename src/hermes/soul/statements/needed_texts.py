@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from re import _constants, _parser  # type: ignore[attr-defined]  # there is no public way to read a pattern
 from typing import Any
 
 Texts = frozenset[str]
 
+START_CHARS = 3
 MAX_TEXTS = 64
 """More texts of one pattern take as long to look for as the pattern."""
 
@@ -29,12 +31,29 @@ class PatternFilter:
         for place, texts in enumerate(needed):
             for text in texts or ():
                 places.setdefault(text, []).append(place)
-        self._places = [(text, tuple(found)) for text, found in places.items()]
+        # By its first three letters a needed text is found without looking for it: a message has few threes of letters.
+        self._by_start: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+        for text, found in places.items():
+            self._by_start.setdefault(text[:START_CHARS], []).append((text, tuple(found)))
+        self._short = [(text, found) for start, texts in self._by_start.items() if len(start) < START_CHARS for text, found in texts]
 
     def possible(self, text: str) -> list[int]:
         """The places of the patterns that may match a text or a part of it, in their order."""
-        found = {place for needed, places in self._places if needed in text for place in places}
-        return sorted(found.union(self._always))
+        found = set(self._always)
+        for start in starts_in(text) & self._by_start.keys():
+            for needed, places in self._by_start[start]:
+                if needed in text:
+                    found.update(places)
+        for needed, places in self._short:
+            if needed in text:
+                found.update(places)
+        return sorted(found)
+
+
+@lru_cache(maxsize=64)
+def starts_in(text: str) -> frozenset[str]:
+    """Each START_CHARS letters of a text that stand together. One sentence is looked at with the books of several languages."""
+    return frozenset(text[at : at + START_CHARS] for at in range(len(text) - START_CHARS + 1))
 
 
 def needed_texts(pattern: re.Pattern[str]) -> Texts | None:

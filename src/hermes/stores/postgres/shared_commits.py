@@ -73,7 +73,7 @@ class SharedCommits:
             taken = [each for each in self._waiting[:MAX_STATEMENTS] if not each.rows.done()]
             del self._waiting[:MAX_STATEMENTS]
             if taken:
-                batch = asyncio.create_task(self._run(sorted(taken, key=lambda each: each.order)))
+                batch = asyncio.create_task(self._run(sorted(taken, key=place_in_batch)))
                 self._under_way.add(batch)
                 batch.add_done_callback(self._end)
 
@@ -159,6 +159,11 @@ async def open_sharing(database: Database) -> AsyncIterator[SharingTransactions]
         yield SharingTransactions(database, commits)
     finally:
         await commits.aclose()
+
+
+def place_in_batch(waiting: WaitingStatement) -> tuple[str, bytes]:
+    """Like statements one after the other: PostgreSQL has then what it needs for them at hand."""
+    return waiting.order, waiting.bound.statement.query
 
 
 def fail(rows: asyncio.Future[list[Row]], error: BaseException) -> None:

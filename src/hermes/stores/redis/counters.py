@@ -27,9 +27,8 @@ from uuid import UUID, uuid4
 
 from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
 from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from hermes.ports.credits import BudgetHold
 from hermes.ports.errors import StoreUnavailable
@@ -37,6 +36,7 @@ from hermes.ports.key_limits import KeyClaim
 from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Transactions
 from hermes.stores.redis import REDIS_ERRORS
+from hermes.stores.redis.reply_line import ReplyLine
 
 GENERATION_KEY = "hermes:budgets:generation"
 KILL_SWITCH_MICRO_USD = 999_999 * 1_000_000
@@ -243,6 +243,7 @@ class ScriptBatch:
         self._trip: asyncio.Task[None] | None = None
         self._is_due = False
         self._loaded: set[str] = set()
+        self._line: ReplyLine | None = None
 
     async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         """Run a script and return its reply. Raises the error of the script or of the connection."""
@@ -275,6 +276,9 @@ class ScriptBatch:
         if self._trip is not None:
             self._trip.cancel()
             await asyncio.gather(self._trip, return_exceptions=True)
+        line, self._line = self._line, None
+        if line is not None:
+            await line.aclose()
 
     def _add(self, script: AsyncScript | None, keys: Sequence[str], args: Sequence[Any], joined: Joined | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
@@ -336,24 +340,25 @@ class ScriptBatch:
             await self._run_trip(lost, is_repeated=True)
 
     async def _round_trip(self, taken: Sequence[ScriptCall]) -> list[Any]:
-        """Send all calls in one write, after the texts of scripts that the server may not have; return a reply for each call. Without
-        redis-py's pipeline, which needs twice the processor time."""
-        pool = self._redis.connection_pool
-        connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        """Send all calls in one write, after the texts of scripts that the server may not have; return a reply for each call."""
+        line = self._line
+        if line is None or line.is_lost:
+            self._line = None
+            if line is not None:
+                await line.aclose()
+            line = self._line = await ReplyLine.open(self._redis)
         try:
             scripts = [call.script for call in taken if call.script is not None]
             texts = {script.sha: script.script for script in scripts if script.sha not in self._loaded}
             commands: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", text) for text in texts.values()]
             commands += [call.command for call in taken]
-            await connection.send_packed_command([b"".join(map(pack_command, commands))])
-            replies = [await read_reply(connection) for _ in commands]
+            replies = await line.ask(b"".join(map(pack_command, commands)), len(commands))
             self._loaded |= texts.keys()
             return replies[len(texts) :]
         except BaseException:
-            await connection.disconnect(nowait=True)  # late replies would be read as the replies of later commands
+            self._line = None
+            await line.aclose()
             raise
-        finally:
-            await pool.release(connection)
 
 
 def fail_calls(calls: Sequence[ScriptCall], error: Exception) -> None:
@@ -369,11 +374,3 @@ def settle_call(call: ScriptCall, reply: Any) -> None:
             future.set_exception(reply)
         else:
             future.set_result(reply)
-
-
-async def read_reply(connection: AbstractConnection) -> Any:
-    """The next reply; the error of a script is a reply too."""
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error

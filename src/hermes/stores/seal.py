@@ -41,12 +41,13 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 VERSION = b"\x01"
 VAULTED = b"\x02"
 """The version of a data key that a key of the vault wraps too."""
 KEY_BYTES = 32
-NO_SALT = bytes(32)
 NONCE_BYTES = 12
 SEALED_KEY_BYTES = NONCE_BYTES + KEY_BYTES + 16
 WRAPPED_BYTES = {VERSION: 1 + SEALED_KEY_BYTES, VAULTED: 1 + NONCE_BYTES + SEALED_KEY_BYTES + 16}
@@ -124,8 +125,7 @@ def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
     HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so no two pairs give the same info:
     the bytes after the second NUL are the label, whatever it contains."""
     info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(label)))
-    # HKDF, extract and expand; 32 bytes are one block. A turn derives ten keys, and the library needs five times as long for each.
-    return hmac.digest(hmac.digest(NO_SALT, key, "sha256"), info + b"\x01", "sha256")
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
 
 
 def encode_label(label: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 NAME_LINE = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 
-PLACEHOLDER = re.compile(rb"%\((\w+)\)[sbt]")
+PLACEHOLDER = re.compile(rb"%(?:\((\w+)\)([sbt])|%)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,27 @@ class PositionalQuery:
     only up to 4,096 bytes; it reads a longer one again each time."""
 
     text: bytes
-    names: tuple[str, ...]
+    formats: Mapping[str, str]
+    """How each value is written, by its name: `s`, `b` or `t`, as in the query with names. In the order of the numbers."""
 
     @classmethod
     def of(cls, query: bytes) -> PositionalQuery:
-        names = list(dict.fromkeys(match[1].decode() for match in PLACEHOLDER.finditer(query)))
-        text = PLACEHOLDER.sub(lambda match: b"$%d" % (names.index(match[1].decode()) + 1), query)
-        return cls(text.replace(b"%%", b"%"), tuple(names))
+        """Raises ValueError for a name whose value is to be written in two ways."""
+        formats: dict[str, str] = {}
+
+        def number(match: re.Match[bytes]) -> bytes:
+            if match[1] is None:
+                return b"%"
+            name, format_ = match[1].decode(), match[2].decode()
+            if formats.setdefault(name, format_) != format_:
+                raise ValueError(f"{name} is written in two ways")
+            return b"$%d" % (1 + list(formats).index(name))
+
+        return cls(PLACEHOLDER.sub(number, query), formats)
 
     def values(self, values: Mapping[str, Any]) -> list[Any]:
         """The values in the order of their numbers."""
-        return [values[name] for name in self.names]
+        return [values[name] for name in self.formats]
 
 
 def load_queries(file: str, package: str = "") -> dict[str, bytes]:

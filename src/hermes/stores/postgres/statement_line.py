@@ -6,7 +6,6 @@ Knows nothing about callers: who waits for which statement is known in `shared_c
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,9 +18,9 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
 from hermes.stores.postgres.packed_arrays import register_packed_arrays
+from hermes.stores.postgres.queries import PositionalQuery
 
-PLACEHOLDER = re.compile(rb"%(?:\((\w+)\)([sbt])|%)")
-FORMATS = {b"s": PyFormat.AUTO, b"b": PyFormat.BINARY, b"t": PyFormat.TEXT}
+FORMATS = {"s": PyFormat.AUTO, "b": PyFormat.BINARY, "t": PyFormat.TEXT}
 MAX_PREPARED = 200
 """Prepared statements of one connection. A statement is prepared for each combination of its values' types: few of them occur."""
 
@@ -54,25 +53,15 @@ class NumberedStatement:
     """A named query with numbers in the place of its names."""
 
     def __init__(self, query: bytes) -> None:
-        self.query = query
-        found: dict[bytes, PyFormat] = {}
-
-        def number(match: re.Match[bytes]) -> bytes:
-            name, format_ = match.groups()
-            if name is None:
-                return b"%"
-            if found.setdefault(name, FORMATS[format_]) is not FORMATS[format_]:
-                raise ValueError(f"{name.decode()} is written in two ways")
-            return b"$%d" % (1 + list(found).index(name))
-
-        self.text = PLACEHOLDER.sub(number, query)
-        self._names, self._formats = [name.decode() for name in found], list(found.values())
+        self.query, self._positional = query, PositionalQuery.of(query)
+        self.text = self._positional.text
+        self._formats = [FORMATS[format_] for format_ in self._positional.formats.values()]
         self._transformer = Transformer(CONTEXT)  # keeps what it learned of values' types
 
     def bind(self, values: Mapping[str, Any]) -> BoundStatement:
         """Write the values. Raises what psycopg raises for a value that it cannot write, and KeyError for one that is missing."""
         transformer = self._transformer
-        written = transformer.dump_sequence([values[name] for name in self._names], self._formats)
+        written = transformer.dump_sequence(self._positional.values(values), self._formats)
         return BoundStatement(self, written, tuple(transformer.types or ()), list(transformer.formats or ()))
 
     def read(self, result: PGresult) -> list[Row]:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import psycopg
@@ -336,7 +337,7 @@ def print_months(stage: Stage) -> None:
 
 
 async def soak(stage: Stage, count: int) -> None:
-    """One worker's own memory over very many messages of many users, without a local model and with the local embedding model."""
+    """The memory of one worker and of the web over very many messages of many users, without and with the local embedding model."""
     for name, more, most_mb in (
         # Nothing listens there: then the words decide what is recalled, and the worker has all that it has with an API that answers.
         ("with an embeddings API", {"HERMES_MEMORY_EMBEDDINGS_URL": "http://127.0.0.1:9/v1"}, MAX_WORKER_MB),
@@ -346,31 +347,45 @@ async def soak(stage: Stage, count: int) -> None:
 
 
 async def soak_one(stage: Stage, environ: dict[str, str], count: int, name: str, most_mb: float) -> None:
-    """Flat: what it grows after the first tenth stays under a bound."""
-    print(f"One worker's memory, {name}\n\n| messages | MB |\n|---|---|")
+    """Flat: what worker and web grow after the first tenth stays under a bound."""
+    print(f"Memory of one worker, {name}, and of the web\n")
+    print("| messages | worker MB | its own pages | web MB | its own pages |\n|---|---|---|---|---|")
     parts = 10
     with processes(environ, ["serve", "worker"]) as pids:
-        [worker] = pids["worker"]
+        roles = {"worker": pids["worker"][0], "web": pids["serve"][0]}
         async with client_of(stage) as client:
             await until_ready(client)
-            sizes = []
+            sizes: dict[str, list[Size]] = {role: [] for role in roles}
             for part in range(parts):
                 users = [f"soak-{part}-{number}" for number in range(max(1, count // parts // 5))]
                 progress(f"soak, {part * count // parts:,} of {count:,} messages")
                 await talk(client, users, count // parts, AT_ONCE)
-                sizes.append(own_mb(worker))
-                print(f"| {(part + 1) * count // parts:,} | {sizes[-1]:.0f} |", flush=True)
+                for role, pid in roles.items():
+                    sizes[role].append(Size.of(pid))
+                cells = " | ".join(f"{found[-1].share_mb:.0f} | {found[-1].own_mb:.1f}" for found in sizes.values())
+                print(f"| {(part + 1) * count // parts:,} | {cells} |", flush=True)
     print()
-    if sizes[-1] - sizes[0] > GROWTH_MB:
-        broken.append(f"a worker grew by {sizes[-1] - sizes[0]:.0f} MB after its first messages, and {GROWTH_MB:.0f} are promised")
-    if sizes[-1] > most_mb:
-        broken.append(f"a worker {name} has {sizes[-1]:.0f} MB, and {most_mb:.0f} are promised")
+    for role, found in sizes.items():
+        grown_mb = max(size.own_mb for size in found) - found[0].own_mb
+        if grown_mb > GROWTH_MB:
+            broken.append(f"the {role} grew by {grown_mb:.0f} MB after its first messages, and {GROWTH_MB:.0f} are promised")
+    if (last := sizes["worker"][-1].share_mb) > most_mb:
+        broken.append(f"a worker {name} has {last:.0f} MB, and {most_mb:.0f} are promised")
 
 
-def own_mb(pid: int) -> float:
-    """The process's share of memory: its own pages, and its part of those that it shares (PSS)."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+class Size(NamedTuple):
+    """The memory of a process, in MB."""
+
+    share_mb: float
+    """Its own pages, and its part of those that it shares with others (PSS). It grows when another process that shares them ends."""
+    own_mb: float
+    """Its own pages alone."""
+
+    @classmethod
+    def of(cls, pid: int) -> Size:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        kb = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines[1:])}
+        return cls(kb["Pss"] / 1024, kb["Anonymous"] / 1024)
 
 
 if __name__ == "__main__":

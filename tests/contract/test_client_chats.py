@@ -232,19 +232,22 @@ async def rows(house: House) -> list[tuple[Any, ...]]:
 async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: House, keyring: Keyring) -> None:
     question, answer, more, last = user("one"), said("1"), user("two"), said("2")
     first, second = call_of(house), call_of(house)
-    chat = await house.chats.add(house.alice, None, entries(question, answer, sample_id="a"), marks(question, answer)[0], first)
+    chat = await house.chats.add(
+        house.alice, await house.chats.plan(house.alice), entries(question, answer, sample_id="a"), marks(question, answer)[0], first
+    )
     assert chat is not None
     found = await house.chats.look(house.alice, marks(question, answer, more))
-    assert found is not None
-    assert (found.session_id, found.known) == (chat, marks(question, answer)[0])
+    assert found == chat, "what is returned is what would be found"
+    assert found.known == marks(question, answer)[0]
     mark = marks(question, answer, more, last)[-1]
-    assert await house.chats.add(house.alice, found, entries(more, last, sample_id="b"), mark, second) == chat
+    grown = await house.chats.add(house.alice, found, entries(more, last, sample_id="b"), mark, second)
     async with house.database.begin() as tx:
-        graph = await PostgresGraphs(keyring).load(tx, chat)
+        graph = await PostgresGraphs(keyring).load(tx, chat.session_id)
+    assert grown == ChatMatch(chat.session_id, graph.head, mark)
     assert graph == [question, answer, more, last]
     assert [response.context for response in graph.responses()] == [[question], [question, answer, more]]
     assert graph.verify()
-    assert await rows(house) == [(first.id, chat, 7), (second.id, chat, 7)]
+    assert await rows(house) == [(first.id, chat.session_id, 7), (second.id, chat.session_id, 7)]
     again = await house.chats.look(house.alice, marks(question, answer, more, last))
     assert again is not None
     assert again.known == mark
@@ -252,7 +255,13 @@ async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: Ho
 
 async def test_what_was_found_and_has_moved_is_not_written(house: House, keyring: Keyring) -> None:
     question, answer = user("one"), said("1")
-    chat = await house.chats.add(house.alice, None, entries(question, answer, sample_id="a"), marks(question, answer)[0], call_of(house))
+    chat = await house.chats.add(
+        house.alice,
+        await house.chats.plan(house.alice),
+        entries(question, answer, sample_id="a"),
+        marks(question, answer)[0],
+        call_of(house),
+    )
     assert chat is not None
     found = await house.chats.look(house.alice, marks(question, answer))
     assert found is not None
@@ -263,22 +272,32 @@ async def test_what_was_found_and_has_moved_is_not_written(house: House, keyring
             for at in range(2)
         )
     )
-    assert sorted(both, key=str) == sorted([chat, None], key=str), "of two that go on from one place, one finds that it has moved"
+    assert {None if each is None else each.session_id for each in both} == {chat.session_id, None}, (
+        "of two that go on from one place, one finds that it has moved"
+    )
     async with house.database.begin() as tx:
-        graph = await PostgresGraphs(keyring).load(tx, chat)
+        graph = await PostgresGraphs(keyring).load(tx, chat.session_id)
     assert len(graph) == 4
 
 
 async def test_a_known_sample_is_not_written_again_in_one_stroke(house: House) -> None:
     question, answer = user("one"), said("1")
-    await house.chats.add(house.alice, None, entries(question, answer, sample_id="a"), marks(question, answer)[0], call_of(house))
+    await house.chats.add(
+        house.alice,
+        await house.chats.plan(house.alice),
+        entries(question, answer, sample_id="a"),
+        marks(question, answer)[0],
+        call_of(house),
+    )
     found = await house.chats.look(house.alice, marks(question, answer))
     assert found is not None
     assert await house.chats.add(house.alice, found, entries(user("x"), said("y"), sample_id="a"), None, call_of(house)) is None
 
 
 async def test_an_answer_that_says_nothing_leaves_no_mark(house: House) -> None:
-    await house.chats.add(house.alice, None, entries(user("one"), said(""), sample_id="a"), None, call_of(house))
+    await house.chats.add(
+        house.alice, await house.chats.plan(house.alice), entries(user("one"), said(""), sample_id="a"), None, call_of(house)
+    )
     async with house.database.begin() as tx:
         assert await (await connection_of(tx).execute("select count(*) from door_samples")).fetchone() == (0,)
 
@@ -288,22 +307,43 @@ async def test_no_chat_is_begun_for_a_request_with_a_trace_of_another_and_nothin
     first = marks(question, answer)[0]
     shown = ChatTraces(contexts=(b"c" * 32,), spans=(b"s" * 32,))
     chat = await house.chats.add(
-        house.alice, None, entries(question, answer, sample_id="a"), replace(first, traces=shown), known := call_of(house)
+        house.alice,
+        await house.chats.plan(house.alice),
+        entries(question, answer, sample_id="a"),
+        replace(first, traces=shown),
+        known := call_of(house),
     )
     mark = marks(more, last)[0]
     for traces in (ChatTraces(contexts=shown.contexts), ChatTraces(spans=(b"x" * 32, *shown.spans))):
         call = call_of(house)
-        assert await house.chats.add(house.alice, None, entries(more, last, sample_id="b"), mark, call, unless=traces) is None
-    assert await rows(house) == [(known.id, chat, 7)]
+        assert (
+            await house.chats.add(
+                house.alice, await house.chats.plan(house.alice), entries(more, last, sample_id="b"), mark, call, unless=traces
+            )
+            is None
+        )
+    assert chat is not None
+    assert await rows(house) == [(known.id, chat.session_id, 7)]
     async with house.database.begin() as tx:
         assert await (await connection_of(tx).execute("select count(*) from sessions")).fetchone() == (1,)
     unrelated = ChatTraces(spans=(b"y" * 32,))
-    assert await house.chats.add(house.alice, None, entries(more, last, sample_id="b"), mark, call_of(house), unless=unrelated) is not None
+    assert (
+        await house.chats.add(
+            house.alice, await house.chats.plan(house.alice), entries(more, last, sample_id="b"), mark, call_of(house), unless=unrelated
+        )
+        is not None
+    )
 
 
 async def test_a_chat_that_has_moved_takes_no_call(house: House) -> None:
     question, answer = user("one"), said("1")
-    await house.chats.add(house.alice, None, entries(question, answer, sample_id="a"), marks(question, answer)[0], call_of(house))
+    await house.chats.add(
+        house.alice,
+        await house.chats.plan(house.alice),
+        entries(question, answer, sample_id="a"),
+        marks(question, answer)[0],
+        call_of(house),
+    )
     found = await house.chats.look(house.alice, marks(question, answer))
     assert found is not None
     stale = replace(found, head="0" * 64)

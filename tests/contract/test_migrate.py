@@ -108,7 +108,7 @@ async def test_what_an_older_hermes_stored_under_the_word_door_is_still_found(da
             user_id=ada.id,
         )
         entries = [GraphEntry(messages[0]), GraphEntry(messages[1], is_sampled=True, call=CallRecord(model="m"), sample_id="a")]
-        chat = await chats.add(ada.id, None, entries, mark, call)
+        chat = await chats.add(ada.id, await chats.plan(ada.id), entries, mark, call)
         assert chat is not None
 
     with psycopg.connect(database_url) as connection:
@@ -127,12 +127,12 @@ async def test_what_an_older_hermes_stored_under_the_word_door_is_still_found(da
             found = await keys.find(tx, [secret, unlimited])
             assert (found[secret].id, found[secret].scopes, found[unlimited].scopes) == (limited.id, ["messages"], None)
             assert (await chats.find_or_begin(tx, "shop", ada.id, "my chat", ())).session_id == named.session_id
-            assert (await chats.get(tx, ada.id, chat)) is not None
+            assert (await chats.get(tx, ada.id, chat.session_id)) is not None
             assert await sessions.find(tx, SessionQuery(names=("my chat",))) == [named.session_id]
             assert await (await connection_of(tx).execute("select id, source from calls")).fetchall() == [(call.id, "completions")]
         seen = await chats.look(ada.id, [mark])
         assert seen is not None
-        assert (seen.session_id, seen.known) == (chat, mark)
+        assert (seen.session_id, seen.known) == (chat.session_id, mark)
 
 
 def count_old_words(connection: psycopg.Connection) -> tuple[int, ...]:

@@ -1,32 +1,19 @@
-"""Replies of Redis are read as the client reads them, however they are cut on their way."""
+"""Commands that are sent in one write get the replies that the client would give them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from hermes.stores.redis.counters import pack
-from hermes.stores.redis.reply_line import IncompleteReply, ReplyLine, read_reply
+from hermes.stores.redis.reply_line import ReplyLine
 
-REPLIES: list[tuple[bytes, Any]] = [
-    (b"+OK\r\n", b"OK"),
-    (b":-12\r\n", -12),
-    (b"(123456789012345678901234567890\r\n", 123456789012345678901234567890),
-    (b"$5\r\na\r\nbc\r\n", b"a\r\nbc"),
-    (b"$0\r\n\r\n", b""),
-    (b"$-1\r\n", None),
-    (b"*-1\r\n", None),
-    (b"_\r\n", None),
-    (b"#t\r\n", True),
-    (b",1.5\r\n", 1.5),
-    (b"=6\r\ntxt:ab\r\n", b"ab"),
-    (b"*3\r\n:1\r\n*1\r\n$1\r\nx\r\n_\r\n", [1, [b"x"], None]),
-    (b"%1\r\n+a\r\n:1\r\n", {b"a": 1}),
-    (b"~2\r\n:1\r\n:2\r\n", [1, 2]),
-]
+
+def pack(commands: Sequence[tuple[Any, ...]]) -> bytes:
+    return b"".join(map(pack_command, commands))
 
 
 @pytest.fixture
@@ -37,28 +24,19 @@ async def line(redis_url: str) -> AsyncIterator[ReplyLine]:
         await line.aclose()
 
 
-@pytest.mark.parametrize(("data", "value"), REPLIES)
-def test_a_reply_is_read_whole_or_not_at_all(data: bytes, value: Any) -> None:
-    assert read_reply(b"+x\r\n" + data + b":9\r\n", 4) == (value, 4 + len(data))
-    for end in range(len(data)):
-        with pytest.raises(IncompleteReply):
-            read_reply(data[:end], 0)
-
-
-def test_errors_are_those_of_the_client() -> None:
-    error, _ = read_reply(b"-NOSCRIPT no such script\r\n", 0)
-    assert isinstance(error, NoScriptError)
-    error, _ = read_reply(b"!9\r\nERR wrong\r\n", 0)
-    assert isinstance(error, ResponseError)
-    with pytest.raises(InvalidResponse):
-        read_reply(b"?what\r\n", 0)
-
-
 async def test_commands_of_one_write_get_their_replies_in_their_order(line: ReplyLine) -> None:
-    commands = [("SET", "a", "x" * 300_000), ("GET", "a"), ("INCR", "a"), ("RPUSH", "l", *range(1_000)), ("LRANGE", "l", 0, -1)]
-    done, text, error, count, items = await line.ask(pack(commands), len(commands))
+    commands = [
+        ("SET", "a", "x" * 300_000),
+        ("GET", "a"),
+        ("INCR", "a"),
+        ("RPUSH", "l", *range(1_000)),
+        ("LRANGE", "l", 0, -1),
+        ("EVALSHA", "0" * 40, 0),
+    ]
+    done, text, error, count, items, missing = await line.ask(pack(commands), len(commands))
     assert (done, text, count, items) == (b"OK", b"x" * 300_000, 1_000, [str(number).encode() for number in range(1_000)])
     assert isinstance(error, ResponseError)
+    assert isinstance(missing, NoScriptError)
     assert await line.ask(pack([("GET", "none")]), 1) == [None]
 
 

@@ -53,6 +53,7 @@ QUICK = {
     "HERMES_WORK_CONCURRENCY": "8",
     "HERMES_DATABASE_POOL_MAX": "8",
     "HERMES_CREDITS_SIGNUP_GRANT": str(GRANT),
+    "HERMES_WEB_PROCESSES": "1",
 }
 """Everything that waits in the product, waits for a moment here."""
 

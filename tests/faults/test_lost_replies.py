@@ -87,7 +87,9 @@ class Client:
             model=f"message {number}",
             latency_ms=1,
         )
-        return await self.chats.add(self.user_id, found, entries, ChatFingerprinter(said).fingerprints[-1], call)
+        chat = found or await self.chats.plan(self.user_id)
+        added = await self.chats.add(self.user_id, chat, entries, ChatFingerprinter(said).fingerprints[-1], call)
+        return None if added is None else added.session_id
 
     async def counts(self) -> tuple[int, int, int, int]:
         """How many chats, samples, fingerprints and calls are stored."""

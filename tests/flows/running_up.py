@@ -126,6 +126,7 @@ async def running_up(**variables: str) -> AsyncIterator[RunningUp]:
                 "HERMES_HOME": str(folder / "home"),
                 "HERMES_CONFIG": str(folder / "hermes.toml"),
                 "HERMES_WEB_PORT": "0",
+                "HERMES_WEB_PROCESSES": "1",
                 "HERMES_MASTER_KEYS": new_master_key(),
                 "HERMES_LOG_FORMAT": "json",
                 "HERMES_BACKENDS_HOUSE_API_KEY": models.openai.key,

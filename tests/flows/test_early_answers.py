@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from hermes.gateway.chat_request import read_request
-from hermes.gateway.client_chats import ChatRecorder, ChatStores
+from hermes.gateway.client_chats import ChatFingerprinter, ChatRecorder, ChatStores
 from hermes.ports.backends import Completion, Usage
 from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
@@ -142,6 +142,22 @@ async def test_two_answers_in_one_place_are_both_recorded_where_their_clients_we
     assert told == [session_id] * 2
     [samples] = (await ours.chats()).values()
     assert samples == [BOTH[0], BOTH[1], BOTH[1]]
+
+
+async def test_a_chat_that_another_process_continued_is_no_longer_what_this_one_remembers(
+    processes: tuple[Process, Process],
+) -> None:
+    ours, other = processes
+    session_id = await ours.answer(FIRST, ONE)
+    assert ours.stores.recent.find(ours.user_id, ChatFingerprinter([ONE, said(FIRST)]).fingerprints[0]) is not None
+    assert await other.answer(SECOND, ONE, said(FIRST), TWO) == session_id
+    three, third = user("And what was before it?"), "Before it was nothing that counts."
+    assert await ours.answer(third, ONE, said(FIRST), three) == session_id, "an edit of the chat: the client took another way from there"
+    [samples] = (await ours.chats()).values()
+    assert samples == [*BOTH, ([ONE["content"], FIRST, three["content"]], third)]
+    fourth = "Nothing is a number too, in a way."
+    assert await ours.answer(fourth, ONE, said(FIRST), three, said(third), TWO) == session_id
+    assert (await ours.chats())[session_id][-1] == ([ONE["content"], FIRST, three["content"], third, TWO["content"]], fourth)
 
 
 async def test_a_call_that_gives_no_answer_keeps_no_request_waiting(processes: tuple[Process, Process]) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from hermes.app.adapters import Adapters
 from hermes.app.root import Hermes, open_hermes
+from hermes.cli.listeners import open_web_listeners
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log
-from hermes.cli.service import open_listener
 from hermes.config import Settings
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.runtime import Transaction, Transactions
@@ -125,7 +125,7 @@ async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]
 
 
 async def live(role: str, settings: Settings, snare: Snare) -> None:
-    listener = open_listener(settings) if role == "serve" else None
+    listener = open_web_listeners(settings).web if role == "serve" else None
     async with open_doomed(settings, snare) as hermes:
         if listener is None:
             await hermes.run_worker()

@@ -1,5 +1,7 @@
 """The one HTTP client: no redirects, no cookies, an end to every body, and nothing in its errors that was sent."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -22,6 +24,12 @@ async def answer(request: web.Request) -> web.StreamResponse:
             assert request.transport is not None
             request.transport.write(b"HTTP/1.1 2oo what\r\n\r\n")
             request.transport.close()
+        case "/hang":
+            await asyncio.sleep(60)
+        case "/drip":
+            dripping = web.StreamResponse()
+            await dripping.prepare(request)
+            await asyncio.sleep(60)
     return web.Response(text="hello", headers={"Set-Cookie": "a=b", "Retry-After": "3"})
 
 
@@ -89,3 +97,22 @@ async def test_can_be_closed_twice_and_used_again(client: HttpClient, url: str) 
     await client.aclose()
     async with client.send("GET", f"{url}/", headers=HEADERS, timeout_s=5) as reply:
         assert await reply.read() == b"hello"
+
+
+async def may_have_arrived(client: HttpClient, url: str, timeout_s: float = 5.0) -> bool:
+    with pytest.raises(TransportError) as failed:
+        async with client.send("POST", url, headers={}, body=b"{}", timeout_s=timeout_s) as reply:
+            await reply.read()
+    return failed.value.may_have_arrived
+
+
+async def test_an_error_says_whether_the_request_may_have_arrived(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        closed = nobody.getsockname()[1]
+    one = HttpClient(connections_per_host=1)
+    assert not await may_have_arrived(one, f"http://127.0.0.1:{closed}/"), "no connection"
+    assert await may_have_arrived(one, f"{url}/garbage"), "the server read it, and answered nonsense"
+    assert await may_have_arrived(one, f"{url}/hang", 0.1), "the server read it, and is silent"
+    async with one.send("GET", f"{url}/drip", headers={}, timeout_s=5):
+        assert not await may_have_arrived(one, f"{url}/", 0.1), "it waited for the only connection"
+    await one.aclose()

@@ -142,7 +142,7 @@ async def open_adapters(
     adapters = Adapters(
         people=PostgresUsers(keyring, await read_user_tables(settings, database)),
         credits=PostgresCredits(),
-        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting, idle_s=history.idle_s),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.max_waiting, idle_s=history.idle_s, database=database),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
         histories=RedisHistories(

@@ -7,7 +7,6 @@ Knows neither aiohttp nor any vendor's fields."""
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from hermes.backends.vendor_answers import (
 )
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
 from hermes.graph.call import LogprobMode
+from hermes.graph.message import json_encoder
 from hermes.http_client import HttpClient, HttpReply, TransportError
 from hermes.ports.backends import (
     LOGPROBS,
@@ -47,7 +47,7 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
-encode_body = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+encode_body = json_encoder(sort_keys=False)
 FINAL_LINE_BREAKS = b"\n\n"
 """Line breaks that some servers leave out at the end of a stream."""
 

@@ -24,9 +24,9 @@ from hermes.app.router import OpenTools
 from hermes.app.watching import watch_over
 from hermes.cli.actor import command_actor
 from hermes.cli.commands import app
+from hermes.cli.listeners import WebListeners, inherit_web_listeners, note_metrics_port, open_metrics_listener, open_web_listeners
 from hermes.cli.model_check import require_model
 from hermes.cli.options import Config
-from hermes.cli.output import fail
 from hermes.cli.runtime import run, run_until_signal, settings_from, start_log, tools_opener, tracer_opener
 from hermes.cli.supervisor import GRACE_S
 from hermes.config import Environment, Settings
@@ -41,6 +41,8 @@ from hermes.web import KnownHosts, open_server, operator_app, raise_file_limit, 
 log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+ListenFds = Annotated[str | None, typer.Option("--listen-fds", hidden=True)]
+IsFurther = Annotated[bool, typer.Option("--further", hidden=True)]
 BeatFile = Annotated[
     Path | None,
     typer.Option(
@@ -67,6 +69,8 @@ def serve(
     beat_file: BeatFile = None,
     config: Config = None,
     with_parent: WithParent = False,
+    listen_fds: ListenFds = None,
+    further: IsFurther = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
 ) -> None:
@@ -78,12 +82,10 @@ def serve(
     require_model(settings)
     start_log(settings)
     watch = watch_parent(settings, is_child=with_parent, beat_file=beat_file)
-    listener = open_listener(settings)
-    web = settings.web
-    raise_file_limit(web.max_connections)
-    operator_listener = open_metrics_listener(metrics_host or web.metrics_host, web.metrics_port if metrics_port is None else metrics_port)
+    listeners = inherit_web_listeners(listen_fds) if listen_fds else open_web_listeners(settings, metrics_host, metrics_port)
+    raise_file_limit(settings.web.max_connections)
     opening = ProcessOpening(settings, tools_opener(context, settings), tracer_opener(context, settings), watch)
-    run(run_until_signal(_serve(opening, listener, operator_listener)))
+    run(run_until_signal(_serve(opening, listeners, is_first=not further)))
 
 
 @app.command()
@@ -154,25 +156,28 @@ async def open_process(opening: ProcessOpening, role: ProcessRole) -> AsyncItera
         yield hermes
 
 
-async def _serve(opening: ProcessOpening, listener: socket.socket, operator_listener: socket.socket | None = None) -> None:
+async def _serve(opening: ProcessOpening, listeners: WebListeners, *, is_first: bool = True) -> None:
+    """Answer requests. The first web process of `hermes up` tells the operator where Hermes is; the further ones say nothing."""
     settings, watch = opening.settings, opening.watch
     async with open_process(opening, ProcessRole.SERVE) as hermes, hermes.process.beating(ProcessRole.SERVE):
-        host, port = listener.getsockname()[:2]
+        host, port = listeners.web.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-        console_link = await make_console_link(hermes, port)
+        console_link = await make_console_link(hermes, port) if is_first else None
 
         def ready() -> None:
             collect_and_freeze()
             watch.pulse.open(hermes.process_id)
             log.info("web_ready", url=url)
-            note_metrics_port(operator_listener)
+            if not is_first:
+                return
+            note_metrics_port(listeners.operator)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
             if console_link is not None:
                 typer.echo(f"Console: {console_link}")
             for name, reason in replaced_backends(settings).items():
                 typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
-        await serve_until_cancelled(hermes, listener, ready, operator_listener=operator_listener)
+        await serve_until_cancelled(hermes, listeners.web, ready, operator_listener=listeners.operator)
 
 
 async def make_console_link(hermes: Hermes, port: int) -> str | None:
@@ -214,35 +219,3 @@ def lower_priority(by: int) -> None:
     if os.getsid(0) == os.getpid():  # with autogroup, Linux uses niceness only within a session
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(by), encoding="ascii")
-
-
-def open_listener(settings: Settings) -> socket.socket:
-    """Open the port before anything else starts: a taken port is the most likely fault, and the operator sees it at once."""
-    return listen(settings.web.host, settings.web.port, "choose another port with HERMES_WEB_PORT")
-
-
-def open_metrics_listener(host: str, port: int | None) -> socket.socket | None:
-    """Open the port of the operator's pages, if there is one."""
-    return None if port is None else listen(host, port, "choose another one with --metrics-port or HERMES_WEB_METRICS_PORT")
-
-
-def note_metrics_port(listener: socket.socket | None) -> None:
-    """Log where the operator's pages are: with port 0 only the log says it."""
-    if listener is not None:
-        host, port = listener.getsockname()[:2]
-        log.info("metrics_ready", host=host, port=port)
-
-
-def listen(host: str, port: int, advice: str) -> socket.socket:
-    """Open a port, or end the command with one line that says what to do."""
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
-    except OSError as error:
-        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; {advice}")
-    listener.setblocking(False)  # noqa: FBT003  # its signature
-    return listener
-
-
-def os_error_text(error: OSError) -> str:
-    """Return the system's text for an error; the error's own `strerror` is longer here than a person needs."""
-    return os.strerror(error.errno) if error.errno else str(error)

@@ -1,4 +1,7 @@
-"""`hermes up`: the stores, one web process and the workers, kept alive together.
+"""`hermes up`: the stores, the web processes and the workers, kept alive together.
+
+The web processes accept connections from one socket, which the parent opened. The first one starts before the others, because it tells
+the operator where Hermes is.
 
 The parent holds the stores, so a restart of a child never stops them. Each child has a socket to the parent as its standard input. It
 gives its beat there, from its event loop; the parent replaces a child that died, that gives no beat, or that says that it is silent. When
@@ -26,6 +29,7 @@ import structlog
 from hermes.app.home import home_of, keep_stores
 from hermes.app.processes import host_name, restart_news
 from hermes.app.stores import open_stores
+from hermes.cli.listeners import WebListeners
 from hermes.cli.output import BAD_INPUT
 from hermes.config import Settings
 from hermes.ops.pulse import Pulse, sinks_from
@@ -48,14 +52,26 @@ MAX_UNTOLD = 100
 """Restarts that the parent keeps until a child can record them."""
 
 
-async def supervise(settings: Settings, config: Path | None) -> int:
-    """Run all processes until a signal stops them; return the exit code."""
-    roles = [ProcessRole.SERVE, *([ProcessRole.WORKER] * settings.work.processes)]
+MAX_WEB_PROCESSES = 2
+"""Web processes where the settings name no number: a second one answers twice as many API calls, and a third takes memory only."""
+
+
+def count_web_processes(settings: Settings) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return settings.web.processes or min(cores, MAX_WEB_PROCESSES)
+
+
+async def supervise(settings: Settings, config: Path | None, listeners: WebListeners | None) -> int:
+    """Run all processes until a signal stops them; return the exit code. Without `listeners` there is one web process, which opens its
+    own."""
+    web_processes = 1 if listeners is None else count_web_processes(settings)
     stopping, killing = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         (killing if stopping.is_set() else stopping).set()  # a second signal kills the children
+        if listeners is not None:
+            listeners.close()  # when the web processes have closed theirs too, clients are refused
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -65,7 +81,13 @@ async def supervise(settings: Settings, config: Path | None) -> int:
         await stack.enter_async_context(open_stores(settings, home_of(settings)))
         tree = ProcessTree(pulse)
         limits = ChildLimits(replace_after_s=settings.work.replace_after_s, stop_timeout_s=settings.work.drain_s + GRACE_S)
-        tree.children = [ChildProcess(role, config, tree, stopping, killing, limits) for role in roles]
+        fds = () if listeners is None else listeners.fds
+        web = [
+            ChildProcess(ProcessRole.SERVE, config, tree, stopping, killing, limits, fds, is_further=number > 0)
+            for number in range(web_processes)
+        ]
+        workers = [ChildProcess(ProcessRole.WORKER, config, tree, stopping, killing, limits) for _ in range(settings.work.processes)]
+        tree.children = [*web, *workers]
         keeping = asyncio.create_task(keep_stores(settings, home_of(settings)), name="stores")
         try:
             codes = await asyncio.gather(*(child.keep_alive() for child in tree.children))
@@ -82,11 +104,17 @@ class ProcessTree:
     """The parent's own beat, for systemd: it is given READY when every child works."""
     children: list[ChildProcess] = field(default_factory=list)
     untold: deque[ProcessRestart] = field(default_factory=lambda: deque(maxlen=MAX_UNTOLD))
+    is_serving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the first web process answers requests."""
 
     def note_beat(self, link: ChildLink) -> None:
         """Called with each child's beat: tell that child what there is to tell, and say that everything works once it does.
 
         Another child may be stopped without having been noticed yet; what it is told dies with it."""
+        if not self.is_serving.is_set() and any(
+            child.role is ProcessRole.SERVE and child.link.process_id is not None for child in self.children
+        ):
+            self.is_serving.set()
         if not self.pulse.is_open and all(child.link.process_id is not None for child in self.children):
             self.pulse.open(None)
         while link.process_id is not None and self.untold:
@@ -164,6 +192,10 @@ class ChildProcess:
     stopping: asyncio.Event
     killing: asyncio.Event
     limits: ChildLimits
+    fds: tuple[int, ...] = ()
+    """The listening sockets that a web process inherits."""
+    is_further: bool = False
+    """Whether this is a web process beside the first one."""
     policy: RestartPolicy = field(default_factory=RestartPolicy)
     link: ChildLink = field(default_factory=ChildLink)
     pid: int = 0
@@ -173,6 +205,8 @@ class ChildProcess:
     async def keep_alive(self) -> int:
         """Run the child until everything stops. Bad settings at the first start stop everything: a restart would not help. Later the other
         children still work with the settings that they have read, and go on."""
+        if self.is_further:
+            await self._wait_for_first()
         while not self.stopping.is_set():
             began = time.monotonic()
             code, reason = await self._run_once()
@@ -184,6 +218,12 @@ class ChildProcess:
                 return code
             await self._sleep(self._note_restart(code, reason, began))
         return 0
+
+    async def _wait_for_first(self) -> None:
+        """Wait until the first web process answers, or everything stops."""
+        events = [asyncio.create_task(event.wait()) for event in (self.tree.is_serving, self.stopping)]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        await end_tasks(*events)
 
     def _note_restart(self, code: int, reason: RestartReason, began: float) -> float:
         """Log a child that ended, and have another child record it; return how many seconds to wait before the next start."""
@@ -211,12 +251,14 @@ class ChildProcess:
     async def _run_once(self) -> tuple[int, RestartReason]:
         """Run the child until it ends, or has to be ended; return its exit code, and why it ended."""
         options = ["--config", str(self.config)] if self.config else []
+        options += ["--listen-fds", ",".join(map(str, self.fds))] if self.fds else []
+        options += ["--further"] if self.is_further else []
         command = [sys.executable, "-m", "hermes", self.role, "--with-parent", *options]
         own, other = socket.socketpair()
         self.link = ChildLink()
         with other:
             # A session of its own: Ctrl-C in the terminal reaches only the parent, which then stops the children.
-            process = await asyncio.create_subprocess_exec(*command, stdin=other.fileno(), start_new_session=True)
+            process = await asyncio.create_subprocess_exec(*command, stdin=other.fileno(), pass_fds=self.fds, start_new_session=True)
         self.pid = process.pid
         following = asyncio.create_task(self.link.follow(own, self.tree))
         died = asyncio.create_task(process.wait())

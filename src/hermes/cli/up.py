@@ -7,6 +7,7 @@ from __future__ import annotations
 import typer
 
 from hermes.cli.commands import app
+from hermes.cli.listeners import CAN_INHERIT, open_web_listeners
 from hermes.cli.model_check import require_model
 from hermes.cli.options import Config
 from hermes.cli.runtime import run, settings_from, start_log
@@ -22,6 +23,7 @@ def up(*, config: Config = None) -> None:
     settings = settings_from(config)
     require_model(settings)
     start_log(settings)
-    code = run(supervise(settings, config))
+    listeners = open_web_listeners(settings) if CAN_INHERIT else None
+    code = run(supervise(settings, config, listeners))
     if code:
         raise typer.Exit(code)

@@ -56,6 +56,10 @@ class WebSettings:
     port: Port = 8080
     """The port to listen on; 0 takes a free one."""
 
+    processes: Count | None = None
+    """Web processes that `hermes up` starts; they share the port. Left out: two, or one where the machine has one core. `hermes serve` is
+    always one process."""
+
     public_url: Address | None = None
     """The address at which the platforms and the users reach this Hermes, such as `https://hermes.example.com`: what stands in front of it
     may have another name and port. `hermes channels add` gives it to the platforms, and printed examples show it."""

@@ -26,6 +26,7 @@ request_fields    which fields of a body go to which servers, and how an error s
 chat_request      checks a client's body and turns it into a request to the gateway
 quoted_answers    recognises our answers in chats that a client has rewritten or summed up
 unwritten_answers   the answers that clients have before their records are written, and the requests that wait for one
+recent_chats      the chats that this process continued last, so that the next request of one need not be looked up
 client_chats      finds the chat of a request and writes the answer into its message graph
 completions       the end user, the models they may use, one answer or several
 

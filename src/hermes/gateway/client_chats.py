@@ -28,13 +28,14 @@ from hermes.gateway.quoted_answers import (
     Evidence,
     answer_traces,
     find_evidence,
+    has_words,
     hint_evidence,
     request_traces,
     strongest,
     system_digest,
     text_of,
-    words_of,
 )
+from hermes.gateway.recent_chats import RecentChats
 from hermes.gateway.unwritten_answers import UnwrittenAnswers
 from hermes.graph import CallRecord, MessageGraph, Overlay, Turn, edit
 from hermes.graph.context import KeepReasoning
@@ -60,6 +61,7 @@ class ChatStores:
     calls: ModelCalls
     transactions: Transactions
     unwritten: UnwrittenAnswers = field(default_factory=UnwrittenAnswers, init=False, repr=False)
+    recent: RecentChats = field(default_factory=RecentChats, init=False, repr=False)
 
 
 class ChatRecorder:
@@ -112,15 +114,15 @@ class ChatRecorder:
     async def _look(self) -> ChatMatch | None:
         """The chat to append to, which may be a new one; None if that is not known before the list is locked."""
         chats, fingerprints = self._stores.chats, self._fingerprinter.fingerprints
-        await self._wait_for_answers()
-        if fingerprints:
-            found = await chats.look(self._user_id, fingerprints)
-            if found is None or not self._can_append(found):
-                return None
-        elif self._hint:
+        found = await self._recent() if fingerprints else None
+        if found is None:
+            await self._wait_for_answers()
+            if fingerprints:
+                found = await chats.look(self._user_id, fingerprints)
+            elif not self._hint:
+                found = await chats.plan(self._user_id)
+        if found is None or not self._can_append(found):
             return None
-        else:
-            found = await chats.plan(self._user_id)
         # Before the answer can leave, so that no process takes the next request of the chat for one of a new chat.
         self._announced, sent = await chats.announce(self._user_id, self._fingerprinter.shown, found.session_id)
         traces = self._traces()
@@ -128,6 +130,14 @@ class ChatRecorder:
             return None
         await sent
         return found
+
+    async def _recent(self) -> ChatMatch | None:
+        """The chat whose list ends with the newest answer that the request shows, if this process recorded that answer lately. If it is
+        recording it now, this waits for the record."""
+        newest = self._fingerprinter.fingerprints[-1]
+        if self._stores.unwritten.has_any(self._user_id):
+            await self._stores.unwritten.wait_for(self._user_id, [newest.shown])
+        return self._stores.recent.find(self._user_id, newest)
 
     async def _wait_for_answers(self) -> None:
         """Wait for the records of the answers that the request shows, or that are in the chat that it names."""
@@ -200,6 +210,7 @@ class ChatRecorder:
                 session_id = await self._append(place.chat, place.message, place.fingerprint, call, completion)
                 if session_id is None:  # another request of the chat came first
                     self._session_id = place.chat.session_id
+                    self._stores.recent.forget(self._user_id, self._session_id)
                     return await self._lock_and_write(call, completion)
             finally:
                 place.end()
@@ -237,8 +248,13 @@ class ChatRecorder:
         *,
         unless: ChatTraces = NO_TRACES,
     ) -> UUID | None:
+        chats, before = self._stores.chats, found or await self._stores.chats.plan(self._user_id)
         entries = self._entries(found, message, call, completion)
-        return await self._stores.chats.add(self._user_id, found, entries, fingerprint, call, unless=unless)
+        now = await chats.add(self._user_id, before, entries, fingerprint, call, unless=unless)
+        if now is None:
+            return None
+        self._stores.recent.note(self._user_id, now, before)
+        return now.session_id
 
     async def _drop_empty(self, session_id: UUID) -> None:
         # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
@@ -547,7 +563,7 @@ class ChatFingerprinter:
 
 def says_enough(message: ChatMessage) -> bool:
     """Whether an answer is recognised without the message before it. A "yes" may also be an example that the client wrote itself."""
-    return bool(message.get("tool_calls")) or len(words_of(text_of(message))) >= MIN_ECHO_WORDS
+    return bool(message.get("tool_calls")) or has_words(text_of(message), MIN_ECHO_WORDS)
 
 
 def has_content(message: ChatMessage) -> bool:

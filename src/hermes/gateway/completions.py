@@ -120,7 +120,7 @@ class ChatCompletions:
 
     def models(self, tier: str, limits: KeyLimits = NO_LIMITS) -> list[str]:
         """The model names that a client of this tier, with a key of these limits, may ask for."""
-        models, planned = self.gateway.catalogue.models, self.gateway.choose_chains("").chains.get(tier, ())
+        models, planned = self.gateway.catalogue.models, self.gateway.choose_chains(lambda: "").chains.get(tier, ())
         known = [name for name in (*self.gateway.catalogue.tier(tier).chain, *planned) if name in models]
         return list(dict.fromkeys([ANY_MODEL, *(name for name in known if limits.allows_model(name, models[name].id))]))
 
@@ -204,7 +204,7 @@ class ChatCompletions:
 
     def _prepare(self, request: ChatRequest, end_user: EndUser, session: str | None) -> tuple[ModelRequest, Caller, ChatRecorder]:
         user_id, limits, name = end_user.user.id, self.gateway.catalogue.limits, session or request.session_name
-        chosen = self.gateway.choose_chains(chat_name(request, user_id, name))
+        chosen = self.gateway.choose_chains(lambda: chat_name(request, user_id, name))
         models = self.chain(request.model, end_user.tier, end_user.limits, chosen.chains.get(end_user.tier))
         ask = request.ask(str(user_id))
         adapter = self.adapter_on(end_user.account) if request.model == ANY_MODEL else None

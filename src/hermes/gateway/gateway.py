@@ -33,7 +33,7 @@ from hermes.gateway.catalogue import ModelCatalogue, Tier
 from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, CallTrace, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.key_guard import KeyGuard, allowed_models
-from hermes.gateway.model_plans import SETTINGS_CHAINS, ChosenChains
+from hermes.gateway.model_plans import SETTINGS_CHAINS, ChosenChains, NameChat
 from hermes.gateway.model_probe import PROBE, probe_caller
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
 from hermes.gateway.running_calls import RunningCalls
@@ -73,7 +73,7 @@ def no_adapter(_: str) -> None:
     """No agent has an adapter of its own: all use the chains of their tiers."""
 
 
-def no_plan(_: str) -> ChosenChains:
+def no_plan(_: NameChat) -> ChosenChains:
     """No operator has set a plan: all chats use the chains of the settings."""
     return SETTINGS_CHAINS
 
@@ -97,7 +97,7 @@ class Gateway:
     clock: Clock
     adapter_of: Callable[[str], Adapter | None] = no_adapter
     """The adapter of an agent; None: the chain. Looked up once for each call, so a call ends on the adapter it began on."""
-    choose_chains: Callable[[str], ChosenChains] = no_plan
+    choose_chains: Callable[[NameChat], ChosenChains] = no_plan
     """The chains for a chat, by the plan of the models. Looked up once for each call."""
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
@@ -278,7 +278,7 @@ class Gateway:
         """The chains for the caller's chat. If the caller brings its models, only the plan that chose them."""
         if caller.models:
             return ChosenChains(caller.plan)
-        return self.choose_chains(caller.chat or str(caller.session_id or caller.user_id))
+        return self.choose_chains(lambda: caller.chat or str(caller.session_id or caller.user_id))
 
     def _links(self, names: Sequence[str]) -> list[ChainLink]:
         """The links of a chain whose backends this process has."""

@@ -34,6 +34,8 @@ MAX_CHAIN = 20
 ALL_CHATS = 100
 ModelChains = Mapping[str, tuple[str, ...]]
 """By tier, the names of its models in the order in which they are tried."""
+NameChat = Callable[[], str]
+"""Returns what stays the same in a chat. Called only if a plan divides the chats: the name of a chat is made of its first messages."""
 CheckModel = Callable[[str], Awaitable[Sequence[BackendFinding]]]
 """Checks the health of a model's backend, by the model's name."""
 
@@ -71,12 +73,12 @@ class ModelPlanner:
         self.newest: ModelPlan | None = None
         """None: no plan was ever set."""
 
-    def choose(self, chat: str) -> ChosenChains:
+    def choose(self, name_chat: NameChat) -> ChosenChains:
         """Return the chains for a chat."""
         plan = self.newest
         if plan is None:
             return SETTINGS_CHAINS
-        if plan.percent == ALL_CHATS or place_of(chat, plan.chains) < plan.percent:
+        if plan.percent == ALL_CHATS or place_of(name_chat(), plan.chains) < plan.percent:
             return ChosenChains(plan.version, plan.chains)
         return ChosenChains(plan.base, plan.base_chains)
 

@@ -48,6 +48,8 @@ CARRIED = ("words", "tool_calls", "tool_call_ids")
 """What a rewritten answer may hold of the original, the weakest first."""
 MIN_CALL_ID_CHARS = 12
 """A shorter id of a tool call may be a number that every chat has."""
+ASCII_WORD = re.compile("[a-z0-9]+")
+"""The same as `WORD` in a text of ASCII alone, and several times as fast."""
 WORD = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
     r"|(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])[^\W_])+"
@@ -178,7 +180,18 @@ def text_of(message: ChatMessage) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    return [word[0] for word in islice(WORD.finditer(text.casefold()), MAX_WORDS)]
+    if text.isascii() and len(text) < 2 * MAX_WORDS:  # it has no more words than that
+        return ASCII_WORD.findall(text.lower())
+    return [word[0] for word in islice(find_words(text), MAX_WORDS)]
+
+
+def has_words(text: str, count: int) -> bool:
+    """Whether a text has so many words; reads no further than that."""
+    return next(islice(find_words(text), count - 1, None), None) is not None
+
+
+def find_words(text: str) -> Iterator[re.Match[str]]:
+    return ASCII_WORD.finditer(text.lower()) if text.isascii() else WORD.finditer(text.casefold())
 
 
 def span_hashes(words: Sequence[str]) -> Iterator[int]:

@@ -5,14 +5,13 @@ new value would be a series that Prometheus keeps for weeks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from threading import Lock
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 from prometheus_client import Counter, Gauge, Histogram
-
-Series = TypeVar("Series")
+from prometheus_client.metrics import MetricWrapperBase
 
 MAX_SERIES = 300
 """Label sets in one family of counters or gauges."""
@@ -32,8 +31,6 @@ class LabelLimit:
 
     def admit(self, values: tuple[object, ...], named: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, str]]:
         """Return the labels as they are shown, by place and by name: their own values, or OTHER for each of them."""
-        if not named and values in self._known:
-            return values, {}
         names = sorted(named)
         shown = tuple(str(value)[:MAX_LABEL_CHARS] for value in (*values, *(named[name] for name in names)))
         if shown not in self._known:
@@ -45,53 +42,39 @@ class LabelLimit:
         return shown[: len(values)], dict(zip(names, shown[len(values) :], strict=True))
 
 
-class BoundedCounter(Counter):
-    """A counter with at most MAX_SERIES label sets, and one more for the rest."""
+class BoundedSeries(MetricWrapperBase):
+    """A family with at most `max_series` label sets, and one more for the rest. It finds the series of a label set that came before in one
+    look: the library makes texts of the labels and takes a lock each time."""
+
+    max_series = MAX_SERIES
 
     @cached_property
-    def known(self) -> KnownSeries[Self]:
-        return KnownSeries(MAX_SERIES, super().labels)
-
-    def labels(self, *values: object, **named: object) -> Self:
-        return self.known.find(values, named)
-
-
-class BoundedGauge(Gauge):
-    """A gauge with at most MAX_SERIES label sets, and one more for the rest."""
+    def limit(self) -> LabelLimit:
+        return LabelLimit(self.max_series)
 
     @cached_property
-    def known(self) -> KnownSeries[Self]:
-        return KnownSeries(MAX_SERIES, super().labels)
+    def known(self) -> dict[tuple[object, ...], Self]:
+        return {}
 
     def labels(self, *values: object, **named: object) -> Self:
-        return self.known.find(values, named)
+        if not named and (series := self.known.get(values)) is not None:  # nearly every call
+            return series
+        shown, shown_by_name = self.limit.admit(values, named)
+        series = super().labels(*shown, **shown_by_name)
+        if shown == values and not named:
+            self.known[values] = series
+        return series
 
 
-class BoundedHistogram(Histogram):
-    """A histogram with at most MAX_HISTOGRAMS label sets, and one more for the rest."""
-
-    @cached_property
-    def known(self) -> KnownSeries[Self]:
-        return KnownSeries(MAX_HISTOGRAMS, super().labels)
-
-    def labels(self, *values: object, **named: object) -> Self:
-        return self.known.find(values, named)
+class BoundedCounter(BoundedSeries, Counter):
+    """A counter with a bounded number of series."""
 
 
-class KnownSeries(Generic[Series]):
-    """Finds the series of a label set of one family. Holds those that have labels of their own: the library makes their key anew each
-    time, and a turn counts twenty times."""
+class BoundedGauge(BoundedSeries, Gauge):
+    """A gauge with a bounded number of series."""
 
-    def __init__(self, max_series: int, make: Callable[..., Series]) -> None:
-        self._limit, self._make = LabelLimit(max_series), make
-        self._held: dict[tuple[object, ...], Series] = {}
 
-    def find(self, values: tuple[object, ...], named: Mapping[str, object]) -> Series:
-        found = None if named else self._held.get(values)
-        if found is not None:  # nearly every call
-            return found
-        shown, shown_by_name = self._limit.admit(values, named)
-        found = self._make(*shown, **shown_by_name)
-        if not named and shown == values:
-            self._held[values] = found
-        return found
+class BoundedHistogram(BoundedSeries, Histogram):
+    """A histogram with a bounded number of series."""
+
+    max_series = MAX_HISTOGRAMS

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from hermes.ports.runtime import Transaction
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.turn import Envelope, Platform
 
 if TYPE_CHECKING:
@@ -205,6 +205,21 @@ class Inbox(Protocol):
         A private conversation of the API belongs to its user: a message of another user to a channel of that name goes to a channel of its
         own, and a message to the user's own conversation (`is_own`) never goes where another user has written. Then the envelope read back
         has another `channel_id`, one of `channel_names`."""
+        ...
+
+    async def accept_now(
+        self,
+        transactions: Transactions,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        defer_in_s: float | None = None,
+        alias: str | None = None,
+        refuses_people: bool = False,
+        traceparent: str | None = None,
+    ) -> AcceptedMessage | None:
+        """As `accept`, and committed when it returns. A store may accept messages that come at the same time in one transaction; then each
+        caller gets its own result or its own error, as if it had been alone."""
         ...
 
     async def find_channel(self, tx: Transaction, account: str, platform: Platform, user: str, channel: str | None) -> str | None:

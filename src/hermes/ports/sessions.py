@@ -329,17 +329,17 @@ class ClientChats(Protocol):
     async def add(
         self,
         user_id: UUID,
-        chat: ChatMatch | None,
+        chat: ChatMatch,
         entries: Sequence[GraphEntry],
         fingerprint: ChatFingerprint | None,
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
-    ) -> UUID | None:
-        """Append to a chat that `look` found, or begin one, and record the response and its call: all of it, or nothing.
+    ) -> ChatMatch | None:
+        """Append to a chat that `look` found, or begin one that was planned, and record the response and its call: all of it, or nothing.
 
-        Return the chat; None if it has changed since `look`, and if one was to be begun although a response of the user has one of the
-        traces `unless`."""
+        Return the chat with its new list; None if it has changed since `look`, and if one was to be begun although a response of the user
+        has one of the traces `unless`."""
         ...
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, fingerprints: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:

@@ -13,10 +13,10 @@ that came after it meanwhile. Only on platforms that Hermes sends answers to: on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -162,30 +162,29 @@ class Intake:
         `refuses_people`: an API key sends it that may not speak for a person who also writes from a messenger.
         Raises InboxFull, IdempotencyKeyReused, KeyForbids, StoreUnavailable; then nothing was stored."""
         with self.tracer.accept(envelope) as span:
-            store = partial(
-                self.inbox.accept,
-                defer_in_s=self.join_window.wait_s(envelope) if self.defers_turns else None,
-                alias=alias,
-                refuses_people=refuses_people,
-                traceparent=span.traceparent,
-            )
-            accepted = await self._store(store, envelope, new_time_id(), SignupTerms(newcomer, alias, trains), idempotency_key)
+            how: dict[str, Any] = {
+                "defer_in_s": self.join_window.wait_s(envelope) if self.defers_turns else None,
+                "alias": alias,
+                "refuses_people": refuses_people,
+                "traceparent": span.traceparent,
+            }
+            accepted = await self._store(how, envelope, new_time_id(), SignupTerms(newcomer, alias, trains), idempotency_key)
             place = {"conversation_id": accepted.conversation_id, "user_id": accepted.user_id}
             span.note(turn_id=accepted.turn_id, **place, is_new=accepted.is_new)
         return accepted
 
     async def _store(
         self,
-        store: Callable[[Transaction, Envelope, UUID], Awaitable[AcceptedMessage | None]],
+        how: Mapping[str, Any],
         envelope: Envelope,
         turn_id: UUID,
         signup: SignupTerms,
         idempotency_key: IdempotencyKey | None,
     ) -> AcceptedMessage:
-        """Store a message, all or nothing: in one statement, unless it comes with an idempotency key or its sender is no user yet."""
+        """Store a message, all or nothing: together with those that come at the same time, unless it comes with an idempotency key or its
+        sender is no user yet. `how` is what the inbox is told beside the message."""
         if idempotency_key is None:
-            async with self.transactions.once() as tx:
-                accepted = await store(tx, envelope, turn_id)
+            accepted = await self.inbox.accept_now(self.transactions, envelope, turn_id, **how)
             if accepted is not None:
                 return accepted
         async with self.transactions.begin() as tx:
@@ -194,11 +193,11 @@ class Intake:
                 api_key_id, key, digest = idempotency_key.api_key_id, idempotency_key.key, idempotency_key.digest
                 first_turn_id = await self.idempotency_keys.keep(tx, api_key_id, key, digest, turn_id)
                 envelope = replace(envelope, event_key=str(first_turn_id))
-                accepted = await store(tx, envelope, turn_id)
+                accepted = await self.inbox.accept(tx, envelope, turn_id, **how)
                 if accepted is not None:
                     return accepted
             await self._sign_up(tx, envelope, signup)
-            accepted = await store(tx, envelope, turn_id)
+            accepted = await self.inbox.accept(tx, envelope, turn_id, **how)
             if accepted is None:
                 raise UserErased
         return accepted

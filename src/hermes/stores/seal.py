@@ -55,9 +55,9 @@ NEW_KEY_HINT = "make one with: hermes keys new-master"
 HEAD_BYTES = 5
 BODY_START = HEAD_BYTES + NONCE_BYTES
 MAX_GENERATION = 2**32 - 1
-MAX_CACHED_KEYS = 24
-"""Derived keys that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 5 µs, five times as long as
-opening a small blob; a cached one takes 3 kB, and a process has the keys of thousands of users."""
+MAX_CACHED_KEYS = 12
+"""Derived keys of each kind that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 5 µs, five times
+as long as opening a small blob; a cached one takes 3 kB."""
 
 
 # --- errors
@@ -316,6 +316,11 @@ class DataKeys(KeyHolder):
         """`digest` for many data of one label."""
         key = self._digest_key(label)
         return lambda data: hmac.digest(key, data, "sha256")
+
+    def forget_derived(self) -> None:
+        """Empty the caches of derived keys: they take ten times the memory of the rest. What is asked for next is derived again."""
+        for cache in (self._ready, self._digest_key, self._fernet):
+            cache.cache_clear()
 
     def __repr__(self) -> str:
         return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"

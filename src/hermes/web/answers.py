@@ -170,10 +170,13 @@ def response_from(answer: OutboxAnswer) -> AgentResponse:
 async def json_only(request: Request) -> None:
     """Refuse a body that is not JSON, or that two readers could read in two ways. A form of another site cannot send JSON, so a foreign
     page cannot write as a visitor."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if not is_json(request):
         raise ApiError(415, "not_json", "Send the message as `Content-Type: application/json`.")
     parse_json(await request.body())
+
+
+def is_json(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 def turn_response(turn_id: UUID, response: AgentResponse | None, headers: dict[str, str], prefix: str) -> JSONResponse:

@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect
 
 from hermes.gateway.chat_request import MAX_SESSION_CHARS, ChatRequest, read_request
 from hermes.gateway.completions import ChatCompletions, ChoicePiece, EndUser
+from hermes.graph.message import json_encoder
 from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
@@ -41,7 +42,7 @@ SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
 """A surrogate as JSON escapes it: half of a pair, perhaps without the other half."""
 T = TypeVar("T")
-encode_body = json.JSONEncoder(allow_nan=False).encode
+encode_body = json_encoder(sort_keys=False)
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {

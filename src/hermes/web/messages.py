@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hermes.ports.errors import RequestStillRunning
 from hermes.ports.inbox import AcceptedMessage, Inbox
@@ -25,12 +25,14 @@ from hermes.ports.users import ApiKey, UserChannel, Users, UserState
 from hermes.router.decisions import choice_of
 from hermes.router.intake import IdempotencyKey, Intake
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
-from hermes.web.answers import TurnAnswers, json_only, resume_events, turn_response
+from hermes.web.answers import TurnAnswers, is_json, json_only, resume_events, turn_response
 from hermes.web.api_auth import ApiAuth, is_room, key_errors, may_see, refuse_other_channels, refuse_other_users
 from hermes.web.chat_page import WEB_ACCOUNT
+from hermes.web.direct_routes import DirectRoute, read_by
 from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.key_errors import key_api_error
 from hermes.web.limits import RateLimit, address_of
+from hermes.web.request_json import parse_json
 from hermes.web.visitors import Visitors, visitor_id
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -110,9 +112,11 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+FindKey = Callable[[Request, HTTPAuthorizationCredentials | None], Awaitable[ApiKey]]
+MAX_IDEMPOTENCY_KEY_CHARS = 255
 
 
-def make_key_dependency(api_auth: ApiAuth, scope: str) -> Callable[..., Awaitable[ApiKey]]:
+def make_key_dependency(api_auth: ApiAuth, scope: str) -> FindKey:
     """Return the dependency of a route that needs an API key with this scope."""
 
     async def find_key(request: Request, credentials: Credentials) -> ApiKey:
@@ -124,15 +128,16 @@ def make_key_dependency(api_auth: ApiAuth, scope: str) -> Callable[..., Awaitabl
 
 def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limit: RateLimit, *, answer_timeout_s: float) -> APIRouter:
     """The routes of `/v1/messages`."""
-    routes = APIRouter(tags=["messages"])
+    routes = APIRouter(tags=["messages"], route_class=DirectRoute)
     find_key = make_key_dependency(api_auth, "messages")
 
     @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
+    @read_by(partial(read_send_arguments, find_key))
     async def send(
         body: NewMessage,
         credentials: Credentials,
         key: Annotated[ApiKey, Depends(find_key)],
-        idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
+        idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=MAX_IDEMPOTENCY_KEY_CHARS)] = None,
         prefer: Annotated[str, Header(description="`respond-async` answers 202 at once.")] = "",
     ) -> Response:
         """With an `Idempotency-Key`, a repeated request gets the answer of the first one, for a day. Without one, every request is a new
@@ -175,6 +180,21 @@ def message_routes(intake: Intake, answers: TurnAnswers, api_auth: ApiAuth, limi
         return resume_events(answers, found, request, str(key.id))
 
     return routes
+
+
+async def read_send_arguments(find_key: FindKey, request: Request) -> dict[str, Any] | None:
+    """Return the arguments of `send`; None if the request has a fault beside its key."""
+    idempotency_key = request.headers.get("idempotency-key")
+    if not is_json(request) or (idempotency_key is not None and not 1 <= len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS):
+        return None
+    try:
+        body = NewMessage.model_validate(parse_json(await request.body()))
+    except (ApiError, ValidationError):
+        return None
+    credentials = await bearer(request)
+    key = await find_key(request, credentials)
+    prefer = request.headers.get("prefer", "")
+    return {"body": body, "credentials": credentials, "key": key, "idempotency_key": idempotency_key, "prefer": prefer}
 
 
 async def accept_message(intake: Intake, envelope: Envelope, key: ApiKey, idempotency_key: IdempotencyKey | None) -> AcceptedMessage:

@@ -8,7 +8,7 @@ that account's own secret verifies the webhook too."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Path, Request
@@ -20,12 +20,14 @@ from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook,
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.intake import InboundRouter
 from hermes.turn import Platform
+from hermes.web.direct_routes import DirectRoute, read_by
 from hermes.web.errors import ApiError
 from hermes.web.limits import RateLimit, address_of, too_many_requests
 
 log = structlog.get_logger()
 
-Account = Annotated[str, Path(min_length=1, max_length=128)]
+MAX_ACCOUNT_CHARS = 128
+Account = Annotated[str, Path(min_length=1, max_length=MAX_ACCOUNT_CHARS)]
 RETRY_AFTER_S = "5"
 MAX_WEBHOOK_BYTES = 4_000_000
 """The largest webhook of a platform is 3 MB."""
@@ -33,7 +35,7 @@ MAX_WEBHOOK_BYTES = 4_000_000
 
 def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, guesses: RateLimit) -> APIRouter:
     """The routes for platforms. `guesses` limits how often an address gets 403 for a webhook or a verify token that is not authentic."""
-    routes = APIRouter(tags=["webhooks"], include_in_schema=False)
+    routes = APIRouter(tags=["webhooks"], include_in_schema=False, route_class=DirectRoute)
 
     def find_channel(platform: str, account: str) -> Channel:
         found = account_channels.get(Platform(platform), account) if platform in set(Platform) else None
@@ -57,6 +59,7 @@ def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, gu
 
     @routes.post("/webhooks/{platform}/{account}")
     @routes.post("/webhooks/{platform}/{account}/{secret}")
+    @read_by(read_receive_arguments)
     async def receive(platform: str, account: Account, request: Request, secret: str | None = None) -> Response:
         channel = find_channel(platform, account)
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -78,6 +81,12 @@ def webhook_routes(account_channels: AccountChannels, inbound: InboundRouter, gu
         return retry_response() if is_full else PlainTextResponse("")
 
     return routes
+
+
+async def read_receive_arguments(request: Request) -> dict[str, Any] | None:
+    """Return the arguments of `receive`; None if the account's name is too long."""
+    is_name = len(request.path_params["account"]) <= MAX_ACCOUNT_CHARS
+    return {**request.path_params, "request": request} if is_name else None
 
 
 def events_by_account(

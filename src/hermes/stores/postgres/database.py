@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import AsyncRawCursor
 from psycopg.rows import TupleRow, kwargs_row, scalar_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.packed_arrays import register_packed_arrays
+from hermes.stores.postgres.queries import PositionalQuery
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
@@ -207,6 +209,12 @@ async def fetch_values(tx: Transaction, query: bytes, values: Mapping[str, Any] 
 async def fetch_value(tx: Transaction, query: bytes, values: Mapping[str, Any] = NO_VALUES) -> Any:
     """The first column of the first row; None without rows."""
     return await (await (await take_connection(tx)).cursor(row_factory=scalar_row).execute(query, values)).fetchone()
+
+
+async def fetch_positional(tx: Transaction, query: PositionalQuery, values: Mapping[str, Any]) -> list[Any]:
+    """As `fetch_values`, for a long query that is run often."""
+    cursor = AsyncRawCursor(connection_of(tx), row_factory=scalar_row)
+    return await (await cursor.execute(query.text, query.values(values))).fetchall()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,11 +15,12 @@ from hermes.ports.credits import ReserveOutcome
 from hermes.ports.errors import ClaimLost, InboxFull, UserErased
 from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, Revival, TurnOrigin, TurnStart, UnreadableMessage, channel_names
 from hermes.ports.key_use import person_forbidden
-from hermes.ports.runtime import Transaction
+from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.session import Session
 from hermes.ports.users import User, UserChannel, UserState
 from hermes.router.intake import join_messages
-from hermes.stores.postgres.database import execute, fetch_row, fetch_rows, fetch_value
+from hermes.stores.postgres.accept_batch import UNKNOWN, AcceptBatch, AcceptOutcome, read_accepted
+from hermes.stores.postgres.database import Database, execute, fetch_row, fetch_rows, fetch_value
 from hermes.stores.postgres.keyring import Keyring, StoredKey
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken, SealError
@@ -38,10 +39,13 @@ MAX_SENDERS = 10_000
 class PostgresInbox:
     """The port Inbox. `accept_message` in the database decides, by the rows that it locks; what is remembered here only saves look-ups."""
 
-    def __init__(self, keyring: Keyring, *, cap: int = 10_000, idle_s: float | None = None) -> None:
+    def __init__(self, keyring: Keyring, *, cap: int = 10_000, idle_s: float | None = None, database: Database | None = None) -> None:
         """`idle_s` is how long a session lasts without a message, as PostgresSessions has it. With it, a claim also finds the user and the
-        session and reserves the credit; so users, sessions and credits must be those of this database."""
+        session and reserves the credit; so users, sessions and credits must be those of this database.
+
+        With `database`, messages that come at the same time are accepted together."""
         self._keyring, self._cap, self._idle_s = keyring, cap, idle_s
+        self._batch = None if database is None else AcceptBatch(database)
         self._senders: OrderedDict[UserChannel, UUID] = OrderedDict()
         self._waiting: dict[str, tuple[int, int]] = {}
         """By account: how many messages waited, and the number of the last message at that time."""
@@ -57,25 +61,50 @@ class PostgresInbox:
         refuses_people: bool = False,
         traceparent: str | None = None,
     ) -> AcceptedMessage | None:
-        event = envelope.event
-        sender = UserChannel(envelope.account, event.platform, event.sender_id)
-        about: dict[str, Any] = {"alias": alias, "defer_in_s": defer_in_s, "traceparent": traceparent}
-        about["programs"] = [*PROGRAM_PLATFORMS] if refuses_people else None
+        sender = sender_of(envelope)
+        about = about_message(alias, defer_in_s, traceparent, refuses_people=refuses_people)
         known = self._remembered(sender)
         found = UNKNOWN if known is None else await self._store(tx, envelope, turn_id, known, about)
-        if found.outcome == "unknown" and (known := await self._look_up(tx, sender)) is not None:
-            found = await self._store(tx, envelope, turn_id, known, about)
+        if found.outcome == "unknown":
+            rows = await fetch_rows(tx, StoredKey, SQL["sender_keys"], sender_values(sender))
+            if (known := await self._remember(sender, rows)) is not None:
+                found = await self._store(tx, envelope, turn_id, known, about)
         return found.accepted
+
+    async def accept_now(
+        self,
+        transactions: Transactions,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        defer_in_s: float | None = None,
+        alias: str | None = None,
+        refuses_people: bool = False,
+        traceparent: str | None = None,
+    ) -> AcceptedMessage | None:
+        if self._batch is not None:
+            sender = sender_of(envelope)
+            known = self._remembered(sender)
+            if known is None and (known := await self._remember(sender, await self._batch.sender_keys(sender))) is None:
+                return None
+            about = about_message(alias, defer_in_s, traceparent, refuses_people=refuses_people)
+            row, channel_id = self._row(envelope, turn_id, known, about), first_name(envelope)
+            found = self._read_outcome(row, await self._batch.accept(seal_row(row, envelope, channel_id, known.keys)))
+            if found.outcome in ("new", "known"):
+                return found.accepted
+            # Another name of the channel, another user, or a lock to wait for: that takes statements of its own.
+        async with transactions.once() as tx:
+            return await self.accept(
+                tx, envelope, turn_id, defer_in_s=defer_in_s, alias=alias, refuses_people=refuses_people, traceparent=traceparent
+            )
 
     def _remembered(self, sender: UserChannel) -> KnownSender | None:
         user_id = self._senders.get(sender)
         keys = None if user_id is None else self._keyring.known(user_id)
         return None if user_id is None or keys is None else KnownSender(user_id, keys)
 
-    async def _look_up(self, tx: Transaction, sender: UserChannel) -> KnownSender | None:
-        """The user of a channel, and their keys; None without such a user."""
-        where = {"account": sender.account, "platform": sender.platform, "sender": sender.sender_id}
-        rows = await fetch_rows(tx, StoredKey, SQL["sender_keys"], where)
+    async def _remember(self, sender: UserChannel, rows: Sequence[StoredKey]) -> KnownSender | None:
+        """The user of a channel, and their keys, by the rows that were found; None without such a user."""
         self._senders.pop(sender, None)
         if not rows:
             return None
@@ -88,35 +117,41 @@ class PostgresInbox:
         self, tx: Transaction, envelope: Envelope, turn_id: UUID, known: KnownSender, about: Mapping[str, Any]
     ) -> AcceptOutcome:
         """Store a message under the first of its names that takes it. Raises InboxFull and KeyForbids."""
+        row = self._row(envelope, turn_id, known, about)
+        for channel_id in channel_names(envelope.channel_id, is_own=envelope.is_own):
+            [found] = await fetch_rows(tx, read_accepted, SQL["accept"], seal_row(row, envelope, channel_id, known.keys))
+            if self._read_outcome(row, found).outcome != "elsewhere":
+                return found
+        raise InboxFull
+
+    def _row(self, envelope: Envelope, turn_id: UUID, known: KnownSender, about: Mapping[str, Any]) -> dict[str, Any]:
+        """A message as `accept_message` takes it, without its channel and its sealed envelope."""
         event = envelope.event
-        row: dict[str, Any] = {
+        known_waiting, known_at = self._waiting.get(envelope.account, (None, None))
+        return {
             **about,
+            **sender_values(sender_of(envelope)),
             "turn_id": turn_id,
             "user_id": known.user_id,
-            "account": envelope.account,
             "event_key": envelope.event_key,
-            "platform": event.platform,
-            "sender": event.sender_id,
             "cap": self._cap,
             "is_shared": envelope.is_shared,
             "is_own": envelope.is_own,
             "is_private": event.platform is Platform.REST and (envelope.is_own or envelope.channel_id == event.sender_id),
             "api_key_id": envelope.api_key_id,
+            "known_waiting": known_waiting,
+            "known_at": known_at,
         }
-        row["known_waiting"], row["known_at"] = self._waiting.get(envelope.account, (None, None))
-        for channel_id in channel_names(envelope.channel_id, is_own=envelope.is_own):
-            row["channel_id"] = channel_id
-            row["envelope"] = known.keys.seal(seal_label(turn_id), encode_envelope(replace(envelope, channel_id=channel_id)))
-            [found] = await fetch_rows(tx, read_accepted, SQL["accept"], row)
-            if found.waiting is not None:
-                self._waiting[envelope.account] = found.waiting
-            if found.outcome == "person":
-                raise person_forbidden(event.sender_id)
-            if found.outcome == "full":
-                raise InboxFull
-            if found.outcome != "elsewhere":
-                return found
-        raise InboxFull
+
+    def _read_outcome(self, row: Mapping[str, Any], found: AcceptOutcome) -> AcceptOutcome:
+        """Remember what was counted. Raises InboxFull and KeyForbids."""
+        if found.waiting is not None:
+            self._waiting[row["account"]] = found.waiting
+        if found.outcome == "person":
+            raise person_forbidden(row["sender"])
+        if found.outcome == "full":
+            raise InboxFull
+        return found
 
     async def claim(
         self, tx: Transaction, turn_id: UUID, *, worker: UUID | None = None, per_minute: int | None = None
@@ -262,24 +297,27 @@ class KnownSender(NamedTuple):
     keys: DataKeys
 
 
-class AcceptOutcome(NamedTuple):
-    """What `accept_message` returned: its outcome, the message if there is one, and how many waited if it counted them."""
-
-    outcome: str
-    accepted: AcceptedMessage | None = None
-    waiting: tuple[int, int] | None = None
+def sender_of(envelope: Envelope) -> UserChannel:
+    return UserChannel(envelope.account, envelope.event.platform, envelope.event.sender_id)
 
 
-UNKNOWN = AcceptOutcome("unknown")
+def sender_values(sender: UserChannel) -> dict[str, Any]:
+    return {"account": sender.account, "platform": sender.platform, "sender": sender.sender_id}
 
 
-def read_accepted(
-    *, outcome: str, turn_id: UUID | None, conversation_id: UUID, user_id: UUID, seq: int, waiting: int | None, waiting_at: int
-) -> AcceptOutcome:
-    counted = None if waiting is None else (waiting, waiting_at)
-    if outcome not in ("new", "known") or turn_id is None:
-        return AcceptOutcome(outcome, waiting=counted)
-    return AcceptOutcome(outcome, AcceptedMessage(turn_id, conversation_id, user_id, seq, is_new=outcome == "new"), counted)
+def about_message(alias: str | None, defer_in_s: float | None, traceparent: str | None, *, refuses_people: bool) -> dict[str, Any]:
+    programs = [*PROGRAM_PLATFORMS] if refuses_people else None
+    return {"alias": alias, "defer_in_s": defer_in_s, "traceparent": traceparent, "programs": programs}
+
+
+def first_name(envelope: Envelope) -> str:
+    return channel_names(envelope.channel_id, is_own=envelope.is_own)[0]
+
+
+def seal_row(row: Mapping[str, Any], envelope: Envelope, channel_id: str, keys: DataKeys) -> dict[str, Any]:
+    """A message as `accept_message` takes it, in the conversation of this name."""
+    envelope = envelope if envelope.channel_id == channel_id else replace(envelope, channel_id=channel_id)
+    return {**row, "channel_id": channel_id, "envelope": keys.seal(seal_label(row["turn_id"]), encode_envelope(envelope))}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -402,7 +440,8 @@ def seal_label(turn_id: UUID) -> str:
 
 def encode_envelope(envelope: Envelope) -> bytes:
     """Write an envelope as JSON; `decode_envelope` reads it back."""
-    fields = asdict(envelope)
+    fields = {name: getattr(envelope, name) for name in Envelope.__dataclass_fields__}
+    fields["event"] = {name: getattr(envelope.event, name) for name in MessageEvent.__dataclass_fields__}
     fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
     fields["api_key_id"] = str(envelope.api_key_id) if envelope.api_key_id else None
     return json.dumps(fields, separators=(",", ":")).encode()

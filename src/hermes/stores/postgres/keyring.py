@@ -32,14 +32,22 @@ def damage_named() -> Iterator[None]:
         raise DataDamaged(str(error)) from error
 
 
+MAX_AT_WORK = 200
+"""Users whose derived keys a process caches: about those of the turns of the last two seconds."""
+
+
 class Keyring:
-    """Data keys, unwrapped and cached for `keep_s`. A short time, because another process may have erased the user meanwhile."""
+    """Data keys, unwrapped and cached for `keep_s`. A short time, because another process may have erased the user meanwhile.
+
+    The keys that are derived from them, one for each label, take 30 kB a user: they are cached for the users who were asked for last."""
 
     def __init__(self, masters: MasterKeys, *, vaults: VaultReader | None = None, capacity: int = 10_000, keep_s: float = 30.0) -> None:
         """`vaults`: where the keys of vaults are; None: this process reads none, and opens only what a master key alone wraps."""
         self._masters, self._vaults = masters, vaults
         self._capacity, self._keep_s = capacity, keep_s
         self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
+        self._at_work: OrderedDict[UUID, None] = OrderedDict()
+        """The users whose keys were asked for last; the caches of all others are empty."""
         self._discarded: dict[UUID, float] = {}
         self._owners: OrderedDict[UUID, UUID] = OrderedDict()
         self._when_discarded: list[Callable[[UUID], None]] = []
@@ -77,7 +85,18 @@ class Keyring:
     def known(self, user_id: UUID) -> DataKeys | None:
         """A user's keys if they are cached."""
         known = self._known.get(user_id)
-        return known[1] if known is not None and time.monotonic() - known[0] < self._keep_s else None
+        if known is None or time.monotonic() - known[0] >= self._keep_s:
+            return None
+        self._note_at_work(user_id)
+        return known[1]
+
+    def _note_at_work(self, user_id: UUID) -> None:
+        self._at_work[user_id] = None
+        self._at_work.move_to_end(user_id)
+        if len(self._at_work) > MAX_AT_WORK:
+            rested, _ = self._at_work.popitem(last=False)
+            if (known := self._known.get(rested)) is not None:
+                known[1].forget_derived()
 
     async def of(self, tx: Transaction, user_id: UUID) -> DataKeys:
         """A user's keys. Raises UserErased if the user has none any more."""
@@ -97,6 +116,7 @@ class Keyring:
             return keys  # the deletion is not committed yet: return the keys, but do not cache them
         self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
+        self._note_at_work(user_id)
         self._drop_old()
         return keys
 

@@ -7,9 +7,34 @@ select id from users where id = %(user_id)s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 NAME_LINE = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+
+
+PLACEHOLDER = re.compile(rb"%\((\w+)\)[sbt]")
+
+
+@dataclass(frozen=True, slots=True)
+class PositionalQuery:
+    """A query in PostgreSQL's own form, with `$1` in the place of the first name. psycopg keeps what it found out about a query with names
+    only up to 4,096 bytes; it reads a longer one again each time."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: bytes) -> PositionalQuery:
+        names = list(dict.fromkeys(match[1].decode() for match in PLACEHOLDER.finditer(query)))
+        text = PLACEHOLDER.sub(lambda match: b"$%d" % (names.index(match[1].decode()) + 1), query)
+        return cls(text.replace(b"%%", b"%"), tuple(names))
+
+    def values(self, values: Mapping[str, Any]) -> list[Any]:
+        """The values in the order of their numbers."""
+        return [values[name] for name in self.names]
 
 
 def load_queries(file: str, package: str = "") -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -12,19 +11,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
+from hermes.graph.message import compact_json
 from hermes.graph.node import root_id
 from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
 from hermes.ports.sessions import NO_TRACES, AnnouncedAnswers, ChatFingerprint, ChatMatch, ChatTraces, GraphEntry, SessionQuery, UserNodes
-from hermes.stores.postgres.database import Database, execute, fetch_row, fetch_rows, fetch_value, fetch_values
+from hermes.stores.postgres.database import Database, execute, fetch_positional, fetch_row, fetch_rows, fetch_value, fetch_values
 from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.model_calls import CALLS, call_row
 from hermes.stores.postgres.packed_arrays import bigint_array, bytea_array, integer_array, uuid_array
-from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.queries import PositionalQuery, load_queries
 from hermes.stores.postgres.statement_batch import StatementBatch
 from hermes.stores.seal import DataKeys
 
@@ -35,7 +35,7 @@ SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
 FROM_PLACED = b"from (select call as written from placed order by place) as each, jsonb_to_record(written)"
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
-RECORD = CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"]
+RECORD = PositionalQuery.of(CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"])
 """Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls."""
 DIGEST_BYTES = 16
 MAX_TRACED_CHATS = 4
@@ -214,15 +214,14 @@ class PostgresClientChats:
     async def add(
         self,
         user_id: UUID,
-        found: ChatMatch | None,
+        place: ChatMatch,
         entries: Sequence[GraphEntry],
         mark: ChatFingerprint | None,
         call: ModelCall,
         *,
         unless: ChatTraces = NO_TRACES,
-    ) -> UUID | None:
+    ) -> ChatMatch | None:
         keys = await self._keys(user_id)
-        place = await self.plan(user_id) if found is None else found
         row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
         if row is None:
             return None
@@ -230,10 +229,10 @@ class PostgresClientChats:
         recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
         if place.seed and unless is not NO_TRACES:
             recorded.traces += [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
-        is_written = await self._records.run(recorded, key=place.session_id)
-        if is_written:
-            self._keyring.note_owner(place.session_id, user_id)
-        return place.session_id if is_written else None
+        if not await self._records.run(recorded, key=place.session_id):
+            return None
+        self._keyring.note_owner(place.session_id, user_id)
+        return ChatMatch(place.session_id, row["new_head"], mark)
 
     async def _keys(self, user_id: UUID) -> DataKeys:
         keys = self._keyring.known(user_id)
@@ -357,7 +356,7 @@ class RecordedAnswer:
 
 async def record_answers(tx: Transaction, answers: Sequence[RecordedAnswer]) -> list[bool]:
     """Write answers, each of another session; return which were written."""
-    written = set(await fetch_values(tx, RECORD, record_values(answers)))
+    written = set(await fetch_positional(tx, RECORD, record_values(answers)))
     return [answer.chat.session_id in written for answer in answers]
 
 
@@ -380,7 +379,7 @@ def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
     overlay_places, overlay_addresses, overlay_bodies = columns_of(3, overlays)
     sample_places, names, indices, responses, sample_overlays, sample_bodies = columns_of(6, samples)
     return {
-        "answers": json.dumps([answer_columns(answer) for answer in answers]),
+        "answers": compact_json([answer_columns(answer) for answer in answers]),
         "seeds": bytea_array([answer.chat.seed or None for answer in answers]),
         "nodes": bytea_array([row["nodes"] for row in rows]),
         "shown": bytea_array([mark["shown"] for mark in marks]),

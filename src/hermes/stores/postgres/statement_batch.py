@@ -33,6 +33,7 @@ class BatchFate(StrEnum):
     WRITTEN = "written"
     NOT_WRITTEN = "not written"
     UNKNOWN = "unknown"
+    NO_CONNECTION = "no connection"
 
 
 class WaitingItem(NamedTuple, Generic[Item, Result]):
@@ -99,13 +100,14 @@ class StatementBatch(Generic[Item, Result]):
     async def _run(self, taken: Sequence[WaitingItem[Item, Result]]) -> None:
         try:
             fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
-            if fate is not BatchFate.WRITTEN:
+            if fate in (BatchFate.NOT_WRITTEN, BatchFate.UNKNOWN):
                 for each in taken:
-                    await self._run_alone(each, may_be_written=fate is BatchFate.UNKNOWN)
+                    if not await self._run_alone(each, may_be_written=fate is BatchFate.UNKNOWN):
+                        break  # each of the others would wait as long for a connection
         finally:
             for each in taken:
-                if not each.result.done():  # the process is ending
-                    each.result.set_exception(StoreUnavailable("the write was given up"))
+                if not each.result.done():  # there is no connection, or the process is ending
+                    each.result.set_exception(StoreUnavailable("PostgreSQL cannot be used: the write was given up"))
 
     async def _run_together(self, taken: Sequence[WaitingItem[Item, Result]]) -> BatchFate:
         """Do all items in one statement. If one of them fails, nothing is written."""
@@ -116,15 +118,17 @@ class StatementBatch(Generic[Item, Result]):
                 except Exception:  # noqa: BLE001  # the item that fails gets its error below
                     return BatchFate.UNKNOWN if connection_of(tx).broken else BatchFate.NOT_WRITTEN
         except StoreUnavailable:
-            return BatchFate.NOT_WRITTEN  # there was no connection
+            return BatchFate.NO_CONNECTION
         for each, result in zip(taken, results, strict=True):
             settle(each.result, result)
         return BatchFate.WRITTEN
 
-    async def _run_alone(self, waiting: WaitingItem[Item, Result], *, may_be_written: bool) -> None:
-        is_done = self._is_done if may_be_written else None
+    async def _run_alone(self, waiting: WaitingItem[Item, Result], *, may_be_written: bool) -> bool:
+        """Do one item by itself; return whether there was a connection."""
+        is_done, is_connected = self._is_done if may_be_written else None, False
         try:
             async with self._database.once() as tx:
+                is_connected = True
                 # If the lost batch is still under way on the server, this waits for its locks: afterwards its fate is known.
                 try:
                     [result] = await self._do(tx, [waiting.item])
@@ -137,6 +141,7 @@ class StatementBatch(Generic[Item, Result]):
         except Exception as error:  # noqa: BLE001  # its caller raises it
             if not waiting.result.done():
                 waiting.result.set_exception(error)
+        return is_connected
 
 
 def settle(future: asyncio.Future[Result], result: Result) -> None:

@@ -6,23 +6,28 @@ the client waits for each of them with a task's time limit of its own, which tak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from hiredis import PushNotification, Reader
 from redis._parsers.base import BaseParser
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import InvalidResponse, ResponseError
+from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as LateReply
 
-END = b"\r\n"
 SECOND_LOOK_S = 0.01
 
 
-class IncompleteReply(Exception):
-    """The rest of the reply has not come yet."""
+INCOMPLETE = object()
+"""In place of a reply whose rest has not come yet."""
+
+
+def error_of(text: str) -> Exception:
+    """An error as the client names it."""
+    error: Exception = BaseParser.parse_error(text)  # type: ignore[no-untyped-call]
+    return error
 
 
 class ReplyLine(asyncio.Protocol):
@@ -42,7 +47,7 @@ class ReplyLine(asyncio.Protocol):
         self._transport: Any = writer.transport
         self._first: asyncio.BaseProtocol = self._transport.get_protocol()  # the client waits for its end
         self._transport.set_protocol(self)
-        self._data = b""
+        self._reader = Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=INCOMPLETE)
         self._replies: list[Any] = []
         self._expected = 0
         self._done: asyncio.Future[None] | None = None
@@ -87,9 +92,9 @@ class ReplyLine(asyncio.Protocol):
     # --- what the transport calls
 
     def data_received(self, data: bytes) -> None:
-        self._data = self._data + data if self._data else data
         self._has_news = True
         try:
+            self._reader.feed(data)
             self._collect_replies()
         except Exception as error:  # noqa: BLE001  # nothing more of this connection can be understood; the caller gets the error
             self._end(error)
@@ -98,17 +103,11 @@ class ReplyLine(asyncio.Protocol):
             self._done.set_result(None)
 
     def _collect_replies(self) -> None:
-        at = 0
-        while at < len(self._data):
-            try:
-                reply, at = read_reply(self._data, at)
-            except IncompleteReply:
-                break
+        while (reply := self._reader.gets()) is not INCOMPLETE:
             if isinstance(reply, LostConnection):
                 self._end(reply)  # such as: the server is loading its data
-            elif not isinstance(reply, PushedMessage):
+            elif not isinstance(reply, PushNotification):  # nothing here asks for any
                 self._replies.append(reply)
-        self._data = self._data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(LostConnection(f"the connection to Redis was lost: {error}" if error else "Redis closed the connection"))
@@ -127,65 +126,3 @@ class ReplyLine(asyncio.Protocol):
         self.is_lost = True
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
-
-
-class PushedMessage(list[Any]):
-    """A message that the server sends unasked; nothing here asks for any."""
-
-
-def read_reply(data: bytes, at: int) -> tuple[Any, int]:
-    """Read one reply, in version 2 or 3 of the protocol, and where the next one begins. Raises IncompleteReply and InvalidResponse."""
-    end = data.find(END, at)
-    if end < 0:
-        raise IncompleteReply
-    kind, head, next_at = data[at : at + 1], data[at + 1 : end], end + 2
-    if kind == b"$":
-        return read_text(int(head), data, next_at)
-    if kind in SINGLE:
-        return SINGLE[kind](head), next_at
-    if kind in LISTS:
-        return read_items(kind, int(head), data, next_at)
-    if kind in TEXTS:
-        text, next_at = read_text(int(head), data, next_at)
-        return TEXTS[kind](text), next_at
-    raise InvalidResponse(f"Redis sent something that is no reply: {data[at : at + 20]!r}")
-
-
-def read_text(size: int, data: bytes, at: int) -> tuple[Any, int]:
-    if size < 0:
-        return None, at
-    if len(data) < at + size + 2:
-        raise IncompleteReply
-    return data[at : at + size], at + size + 2
-
-
-def read_items(kind: bytes, count: int, data: bytes, at: int) -> tuple[Any, int]:
-    if count < 0:
-        return None, at
-    items = []
-    for _ in range(count * (2 if kind == b"%" else 1)):
-        item, at = read_reply(data, at)
-        items.append(item)
-    if kind == b"%":
-        return dict(zip(items[::2], items[1::2], strict=True)), at
-    return (PushedMessage(items) if kind == b">" else items), at
-
-
-def error_of(text: bytes) -> ResponseError:
-    """An error as the client names it."""
-    error: ResponseError = BaseParser.parse_error(text.decode("utf-8", "replace"))  # type: ignore[no-untyped-call]
-    return error
-
-
-SINGLE: dict[bytes, Callable[[bytes], Any]] = {
-    b":": int,
-    b"(": int,
-    b"+": bytes,
-    b"-": error_of,
-    b",": float,
-    b"#": b"t".__eq__,
-    b"_": lambda _: None,
-}
-"""Replies of one line."""
-TEXTS: dict[bytes, Callable[[bytes], Any]] = {b"=": lambda text: text[4:], b"!": error_of}
-LISTS = frozenset((b"*", b"~", b">", b"%"))

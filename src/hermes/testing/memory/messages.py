@@ -37,7 +37,7 @@ from hermes.ports.outbox import (
     ProactiveMessage,
     readable_text,
 )
-from hermes.ports.runtime import Clock, Transaction
+from hermes.ports.runtime import Clock, Transaction, Transactions
 from hermes.ports.sessions import JournalEvent
 from hermes.ports.timeline import ATTEMPT_CUT_OFF, ATTEMPT_FAILED, RunRecord, is_effect, step_of_effect
 from hermes.ports.users import UserChannel, UserState
@@ -112,6 +112,22 @@ class MemoryInbox:
         if defer_in_s is not None:
             await self.work.defer_turn(tx, turn_id, message.conversation_id, in_s=defer_in_s)
         return self._accepted(message, is_new=True)
+
+    async def accept_now(
+        self,
+        transactions: Transactions,
+        envelope: Envelope,
+        turn_id: UUID,
+        *,
+        defer_in_s: float | None = None,
+        alias: str | None = None,
+        refuses_people: bool = False,
+        traceparent: str | None = None,
+    ) -> AcceptedMessage | None:
+        async with transactions.once() as tx:
+            return await self.accept(
+                tx, envelope, turn_id, defer_in_s=defer_in_s, alias=alias, refuses_people=refuses_people, traceparent=traceparent
+            )
 
     def _accepted(self, message: InboxMessage, *, is_new: bool) -> AcceptedMessage:
         return AcceptedMessage(message.turn_id, message.conversation_id, message.user_id, self._seq(message), is_new=is_new)

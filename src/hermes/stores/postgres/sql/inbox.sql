@@ -7,10 +7,19 @@ select outcome, turn_id, conversation_id, user_id, seq, waiting, waiting_at from
     %(turn_id)s, %(envelope)s, %(api_key_id)s, %(traceparent)s, %(defer_in_s)s
 )
 
+-- name: accept_together
+select outcome, turn_id, conversation_id, user_id, seq, waiting, waiting_at from accept_messages(%(messages)s, %(envelopes)s)
+
 -- name: sender_keys
 select user_id, generation, master, wrapped, vault, vault_number
 from user_channels join data_keys using (user_id) left join vault_buckets on bucket = get_byte(uuid_send(user_id), 15)
 where account_id = %(account)s and platform = %(platform)s and sender_id = %(sender)s
+
+-- name: keys_of_senders
+select place, user_id, generation, master, wrapped, vault, vault_number
+from unnest(%(accounts)s::text[], %(platforms)s::text[], %(senders)s::text[]) with ordinality as given (account_id, platform, sender_id, place)
+join user_channels using (account_id, platform, sender_id)
+join data_keys using (user_id) left join vault_buckets on bucket = get_byte(uuid_send(user_id), 15)
 
 -- name: find_channel
 -- The conversation that a client means by a name, or by none: as accept_message finds it, of those that there are.

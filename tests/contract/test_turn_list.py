@@ -30,6 +30,8 @@ class Listed:
 
     database: Database
     keyring: Keyring
+    now: datetime = NOW
+    """A run of all tests takes a quarter of an hour: what is counted for so long before the real time needs that time."""
 
     async def run(self, query: str, **values: Any) -> list[Any]:
         async with self.database.pool.connection() as connection:
@@ -39,7 +41,7 @@ class Listed:
     async def turn(self, minutes: float, *, channel: str = "c1", took_s: float = 1.0, delivery: str = "sent", **meta: Any) -> UUID:
         """A turn that ended so many minutes ago."""
         turn_id = await new_turn(self.database, self.keyring, channel=channel)
-        at = NOW - timedelta(minutes=minutes)
+        at = self.now - timedelta(minutes=minutes)
         await self.run(
             "update inbox set state = 'done', attempts = %(attempts)s, received_at = %(at)s - %(took)s, ended_at = %(at)s "
             "where turn_id = %(id)s",
@@ -73,7 +75,7 @@ class Listed:
 
     async def call(self, minutes: float, turn_id: UUID | None = None, *, purpose: str = "answer", tries: int = 1, **more: Any) -> UUID:
         values = {"model": "sonnet", "outcome": "answered", "key": None, **more}
-        call_id, at = uuid4(), NOW - timedelta(minutes=minutes)
+        call_id, at = uuid4(), self.now - timedelta(minutes=minutes)
         await self.run(
             "insert into calls (id, turn_id, account_id, source, tier, model, attempts, tokens_in, tokens_out, cache_read, cache_write, "
             "cache_write_1h, micro_usd, is_estimated, cache_hit, outcome, latency_ms, day, created_at, purpose, api_key_id) values (%(id)s,"
@@ -255,6 +257,7 @@ async def test_a_message_that_could_not_be_opened_is_among_the_failed(listed: Li
 
 
 async def test_figures_of_now(listed: Listed) -> None:
+    listed.now = datetime.now(UTC)
     await listed.turn(1, took_s=1.0)
     await listed.turn(1, took_s=3.0, outcome="busy")
     await listed.turn(20, outcome="busy")
@@ -307,6 +310,7 @@ async def test_what_waits_is_the_same_in_the_figures_and_in_the_list(listed: Lis
 
 
 async def test_the_figures_count_as_failed_what_the_list_of_failed_turns_has(listed: Listed) -> None:
+    listed.now = datetime.now(UTC)
     await listed.turn(1, outcome="retry_later")
     buried = await new_turn(listed.database, listed.keyring)
     await listed.run("update inbox set state = 'dead', ended_at = now(), reason = 'damaged' where turn_id = %(id)s", id=buried)
@@ -316,6 +320,7 @@ async def test_the_figures_count_as_failed_what_the_list_of_failed_turns_has(lis
 
 
 async def test_a_revived_message_does_not_make_the_answers_of_today_look_slow(listed: Listed) -> None:
+    listed.now = datetime.now(UTC)
     turn_id = await listed.turn(1, took_s=3 * 86_400.0)
     await listed.run("update inbox set revived_at = ended_at - interval '2 seconds', revived_after = 5 where turn_id = %(id)s", id=turn_id)
     async with listed.database.begin() as tx:
@@ -326,6 +331,7 @@ async def test_a_revived_message_does_not_make_the_answers_of_today_look_slow(li
 
 async def test_a_message_that_waited_for_a_month_breaks_no_page(listed: Listed) -> None:
     """Its milliseconds are more than an integer of the store holds."""
+    listed.now = datetime.now(UTC)
     await listed.turn(1, took_s=30 * 86_400.0)
     buried = await new_turn(listed.database, listed.keyring)
     await listed.run(

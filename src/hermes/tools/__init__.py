@@ -2,6 +2,7 @@
 
 parameters     a tool's JSON schema from its signature, and the reading of arguments
 registry       a tool: a typed async function with its effect and its reach
+schema_sets    the schemas of tools, made once for each set that is offered
 executor       runs calls: each effect once, in time, with a clean result
 gate           chooses the tools that go with a message
 vocabulary     finds words of sixteen languages in a text

@@ -1,7 +1,9 @@
 """The job queue by itself: jobs that do nothing, each deferred, fetched, run under a lock and ended. No message can be faster.
 
-Twice on the same server: in Hermes' database, whose migrations took Procrastinate's diary of jobs away (two rows for each job); and in a
-database of its own with Procrastinate's schema as it comes."""
+On the same server: in Hermes' database, whose migrations took Procrastinate's diary of jobs away (two rows for each job), before and after
+the messages; and in a database of its own with Procrastinate's schema as it comes. The first few thousand jobs of a database run two to
+three times as fast as later ones: ended jobs leave dead rows behind, over which each fetch passes until vacuum comes by. Messages meet the
+same rows, so they are compared with the jobs that come after them."""
 
 from __future__ import annotations
 

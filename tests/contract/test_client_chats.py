@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.graph import CallRecord
 from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall

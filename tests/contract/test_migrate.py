@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from hermes.console.turn_list import TurnLists
-from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.spend_sums import HourSummer
 from hermes.graph import CallRecord
 from hermes.ports.errors import StoreUnavailable

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.graph import CallRecord
 from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.runtime import Transaction

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 from redis.asyncio import Redis
 
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.chat_request import read_request
-from hermes.gateway.client_chats import ChatFingerprinter, ChatRecorder, ChatStores
+from hermes.gateway.client_chats import ChatRecorder, ChatStores
 from hermes.ports.backends import Completion, Usage
 from hermes.ports.errors import UserErased
 from hermes.ports.models import CallOutcome, CallSource, ModelCall

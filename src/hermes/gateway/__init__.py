@@ -24,6 +24,8 @@ For clients that send the whole chat with each request, as OpenAI's do:
 
 request_fields    which fields of a body go to which servers, and how an error shows a wrong value
 chat_request      checks a client's body and turns it into a request to the gateway
+chat_fingerprints   the digests by which a chat is recognised
+chat_changes      what a client changed in a chat since its last request
 quoted_answers    recognises our answers in chats that a client has rewritten or summed up
 unwritten_answers   the answers that clients have before their records are written, and the requests that wait for one
 recent_chats      the chats that this process continued last, so that the next request of one need not be looked up

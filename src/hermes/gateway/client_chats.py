@@ -15,29 +15,23 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cached_property
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from hermes.gateway.chat_request import ChatRequest, clean_message, echo_key, message_key
+from hermes.gateway.chat_changes import ChatChangeKind, change_between
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
+from hermes.gateway.chat_request import ChatRequest, clean_message, message_key
 from hermes.gateway.quoted_answers import (
     JOINED_BY,
-    MIN_ANSWERS,
     Evidence,
-    answer_traces,
     find_evidence,
-    has_words,
     hint_evidence,
     request_traces,
     strongest,
-    system_digest,
-    text_of,
 )
 from hermes.gateway.recent_chats import RecentChats
 from hermes.gateway.unwritten_answers import UnwrittenAnswers
-from hermes.graph import CallRecord, MessageGraph, Overlay, Turn, edit
+from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import METADATA, canonical, canonical_message
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, RecordedTokens
@@ -48,8 +42,6 @@ from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTra
 
 MAX_WAITED_FOR = 2
 """How many of the newest answers that a request shows may be unrecorded yet in another process."""
-MIN_ECHO_WORDS = 4
-"""An answer with fewer words is recognised only together with the message before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,121 +472,3 @@ def kept_of(request: ChatRequest, completion: Completion) -> Mapping[str, Any] |
         return None
     thinking = completion.message.get("thinking_blocks")
     return request.kept if thinking is None else {**request.kept, "thinking": thinking}
-
-
-# --- how a chat is recognised, and what the client changed in it. Pure: messages in, decisions out
-
-
-class ChatChangeKind(StrEnum):
-    """What a client changed in the chat since its last request. The last two are kinds of edges in the graph."""
-
-    NOTHING = "nothing"
-    EXTENDED = "extended"
-    EDIT = edit.EDIT
-    COMPACTION = edit.COMPACTION
-
-
-@dataclass(frozen=True, slots=True)
-class ChatChange:
-    """Replace `current[start:stop]` by `messages`, append `tail`, and the list is what the client sent."""
-
-    kind: ChatChangeKind
-    start: int
-    stop: int
-    messages: tuple[ChatMessage, ...] = ()
-    tail: tuple[ChatMessage, ...] = ()
-
-
-class ChatFingerprinter:
-    """Takes a fingerprint of a list after each assistant message with content: there a chat may be recognised.
-
-    An empty message recognises nothing: two chats that each hold an empty answer have nothing in common."""
-
-    def __init__(self, messages: Sequence[ChatMessage] = ()) -> None:
-        self._messages = messages
-        self._shown, self._whole = sha256(), sha256()
-        self._length = 0
-        self._before = b""
-        self.fingerprints: list[ChatFingerprint] = []
-        for message in messages:
-            self._add(message)
-
-    @cached_property
-    def system(self) -> bytes:
-        """The digest of the system prompt."""
-        return system_digest(self._messages)
-
-    @property
-    def shown(self) -> bytes:
-        """The digest of the list, without its reasoning: the context of its next answer."""
-        return self._shown.digest()
-
-    def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
-        """The fingerprint of the list with this message at its end; None for an empty message. The list itself stays as it is."""
-        if not has_content(message):
-            return None
-        longer = ChatFingerprinter()
-        longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
-        longer._before = self._before
-        longer._add(message)
-        [fingerprint] = longer.fingerprints
-        return replace(fingerprint, traces=answer_traces(fingerprint.context, self.system, self._quotable(message)))
-
-    def _quotable(self, message: ChatMessage) -> list[ChatMessage]:
-        """The answers that a summary may quote from here on: none of a chat's only answer, because there is nothing to sum up yet; with
-        the second one the first, too."""
-        before = [shown for shown in self._messages if shown["role"] == "assistant" and has_content(shown)]
-        return [*(before if len(before) < MIN_ANSWERS else ()), message] if before else []
-
-    def _add(self, message: ChatMessage) -> None:
-        key, before, context = message_key(message), self._before, b""
-        if message["role"] == "assistant":
-            context = self._shown.digest()
-        full = canonical(message) if "reasoning" in message else key
-        self._shown.update(len(key).to_bytes(8, "big") + key)
-        self._whole.update(len(full).to_bytes(8, "big") + full)
-        self._length += 1
-        if message["role"] == "assistant" and has_content(message):
-            quoted = echo_key(message) if message.get("tool_calls") else key
-            echo = sha256(quoted if says_enough(message) else before + key).digest()
-            self.fingerprints.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), echo, context))
-        self._before = key
-
-
-def says_enough(message: ChatMessage) -> bool:
-    """Whether an answer is recognised without the message before it. A "yes" may also be an example that the client wrote itself."""
-    return bool(message.get("tool_calls")) or has_words(text_of(message), MIN_ECHO_WORDS)
-
-
-def has_content(message: ChatMessage) -> bool:
-    return bool(message.get("content") or message.get("tool_calls") or message.get("refusal"))
-
-
-def change_between(
-    current: Sequence[ChatMessage], sent: Sequence[ChatMessage], key: Callable[[ChatMessage], bytes] = message_key
-) -> ChatChange:
-    """Return the change from the current list to the list that the client sent: one splice, and the new messages after it.
-
-    Worked example, `[S U1 A1 U2 A2]` is the list: `[S (summary) A2 U3]` is a compaction of 1 to 4 with the tail `U3`;
-    `[S U1' A1 U2 A2 U3]` is an edit of 1 with the same tail; `[S U1]` removes everything from 2 on, which is an edit."""
-    ours, theirs = [key(message) for message in current], [key(message) for message in sent]
-    known = set(ours)
-    core = len(theirs)  # where the client's new messages begin
-    while core and theirs[core - 1] not in known:
-        core -= 1
-    shorter = min(len(ours), len(theirs))
-    start = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
-    if start == len(ours):
-        return ChatChange(
-            ChatChangeKind.NOTHING if start == len(theirs) else ChatChangeKind.EXTENDED, start, start, tail=tuple(sent[start:])
-        )
-    core = max(core, start)
-    longest = min(len(ours), core) - start
-    shared = next((back for back in range(longest) if ours[-1 - back] != theirs[core - 1 - back]), longest)
-    stop, end = len(ours) - shared, core - shared
-    if not shared:  # the end of our list is gone: the new messages stand in its place
-        last = len(ours) - next((back for back, one in enumerate(reversed(ours)) if core and one == theirs[core - 1]), len(ours))
-        is_shorter = core > start and last - start > core - start
-        return ChatChange(ChatChangeKind.COMPACTION if is_shorter else ChatChangeKind.EDIT, start, len(ours), tuple(sent[start:]))
-    kind = ChatChangeKind.COMPACTION if stop - start > end - start else ChatChangeKind.EDIT
-    return ChatChange(kind, start, stop, tuple(sent[start:end]), tuple(sent[core:]))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.chat_request import echo_key
-from hermes.gateway.client_chats import ChatFingerprinter, ChatStores
+from hermes.gateway.client_chats import ChatStores
 from hermes.ports.backends import ChatMessage
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.gateway.chat_changes import ChatChange, ChatChangeKind, change_between
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.chat_request import clean_message, message_key
-from hermes.gateway.client_chats import ChatChange, ChatChangeKind, ChatFingerprinter, change_between
 from hermes.ports.sessions import ChatTraces
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import uuid4
 
-from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.recent_chats import KEEP_S, MAX_CHATS, RecentChats
 from hermes.ports.sessions import ChatFingerprint, ChatMatch
 

@@ -3,7 +3,7 @@
 import asyncio
 from uuid import uuid4
 
-from hermes.gateway.client_chats import ChatFingerprinter
+from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.gateway.unwritten_answers import MAX_TOGETHER, MAX_UNWRITTEN, UnwrittenAnswers
 
 ASKED = {"role": "user", "content": "one"}

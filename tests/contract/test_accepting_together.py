@@ -210,3 +210,27 @@ async def test_without_the_database_every_sender_is_told_at_once(database_url: s
             results = await accept_all(other, inbox, [replace(each, event_key=f"{each.event_key}-again") for each in messages])
     assert {type(result) for result in results} == {StoreUnavailable}
     assert await stored(database) == 20
+
+
+async def test_messages_that_wait_for_another_transaction_hold_up_no_others(database: Database, keyring: Keyring) -> None:
+    """A web process may hang in the middle of a sign-up: its rows are there, and not committed."""
+    people, inbox = PostgresUsers(keyring), PostgresInbox(keyring, cap=CAP, database=database)
+    senders = ("ada", "ben", "cleo", "dora", "eve")
+    await meet(database, people, *senders)
+    accepted_of(await accept_all(database, inbox, [written(each, f"{each}-0") for each in senders]))
+    waiting, others = list[asyncio.Task[AcceptedMessage | None]](), list[asyncio.Task[AcceptedMessage | None]]()
+
+    def accept(message: Envelope) -> asyncio.Task[AcceptedMessage | None]:
+        return asyncio.create_task(inbox.accept_now(database, message, uuid4()))
+
+    async with database.begin() as tx:
+        assert await inbox.accept(tx, written("ada", "room-0", "-room"), uuid4()) is not None
+        for number, sender in enumerate(("ben", "dora")):
+            waiting.append(accept(written(sender, f"room-{sender}", "-room")))
+            others += [accept(written(each, f"{each}-{number + 1}")) for each in ("cleo", "eve")]
+            await asyncio.sleep(0.1)
+        done, _ = await asyncio.wait(others, timeout=5.0)
+        assert done == set(others)
+        assert not any(each.done() for each in waiting)
+    assert all(result is not None and result.is_new for result in await asyncio.gather(*waiting, *others))
+    assert await stored(database) == len(senders) + 1 + len(waiting) + len(others)

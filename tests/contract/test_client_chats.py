@@ -349,3 +349,15 @@ async def test_a_chat_that_has_moved_takes_no_call(house: House) -> None:
     stale = replace(found, head="0" * 64)
     assert await house.chats.add(house.alice, stale, entries(user("x"), said("y"), sample_id="b"), None, call_of(house)) is None
     assert len(await rows(house)) == 1
+
+
+async def test_a_chat_is_unchanged_until_it_goes_on_or_is_gone(house: House) -> None:
+    question, answer = user("one"), said("1")
+    plan = await house.chats.plan(house.alice)
+    assert not await house.chats.is_unchanged(plan), "nothing is written yet"
+    chat = await house.chats.add(house.alice, plan, entries(question, answer, sample_id="a"), marks(question, answer)[0], call_of(house))
+    assert chat is not None
+    assert await house.chats.is_unchanged(chat)
+    grown = await house.chats.add(house.alice, chat, entries(user("two"), said("2"), sample_id="b"), None, call_of(house))
+    assert grown is not None
+    assert [await house.chats.is_unchanged(each) for each in (chat, grown)] == [False, True]

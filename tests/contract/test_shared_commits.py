@@ -1,6 +1,8 @@
 """Statements of many callers go to PostgreSQL together, and each caller gets its own rows, as if its statement had been alone."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -8,7 +10,7 @@ import pytest
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.stores.postgres.database import Database, connection_of, execute, fetch_shared, fetch_value, fetch_values, open_database
-from hermes.stores.postgres.shared_commits import MAX_STATEMENTS, SharingTransactions, open_sharing
+from hermes.stores.postgres.shared_commits import CLOSE_S, MAX_STATEMENTS, SharedCommits, SharingTransactions, open_sharing
 from hermes.stores.postgres.statement_line import number_placeholders
 
 ADD = b"insert into counted (number, transaction) values (%(number)s, pg_current_xact_id()::text) returning number, %(note)s::text"
@@ -168,3 +170,31 @@ def test_names_become_numbers() -> None:
         number_placeholders(b"select %(a)s, %(a)b")
     with pytest.raises(KeyError):
         statement.bind({"a": 1})
+
+
+async def test_closing_does_not_wait_for_a_server_that_does_not_answer(database: Database) -> None:
+    commits = SharedCommits(database)
+    [(pid,)] = await commits.run(b"select pg_backend_pid()", {})
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        caller = asyncio.create_task(commits.run(b"select 1", {}))
+        await asyncio.sleep(0.1)
+        caller.cancel()
+        async with asyncio.timeout(CLOSE_S + 5.0):
+            await commits.aclose()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_statement_whose_caller_gave_up_is_not_sent_again(database: Database, sharing: SharingTransactions) -> None:
+    await add(sharing, 1)
+    update = b"update counted set number = number where number = 1 returning number"
+    async with database.begin() as tx:
+        await execute(tx, update)
+        given_up = asyncio.create_task(add(sharing, 2))
+        waits = asyncio.create_task(sharing.commits.run(update, {}))
+        await asyncio.sleep(0.1)  # both are in a batch that waits for the lock
+        given_up.cancel()
+        await asyncio.sleep(0.4)  # the batch was refused meanwhile
+    assert await waits == [(1,)]
+    assert await count(database) == 1

@@ -161,6 +161,26 @@ async def test_a_chat_that_another_process_continued_is_no_longer_what_this_one_
     assert (await ours.chats())[session_id][-1] == ([ONE["content"], FIRST, three["content"], third, TWO["content"]], fourth)
 
 
+THREE, THIRD = user("And what was before it?"), "Before it was nothing that counts."
+
+
+async def test_of_two_chats_with_equal_lists_the_one_that_still_ends_there_goes_on(processes: tuple[Process, Process]) -> None:
+    ours, other = processes
+    equal = {await ours.answer(FIRST, ONE), await ours.answer(FIRST, ONE)}
+    assert len(equal) == 2
+    gone_on = await other.answer(SECOND, ONE, said(FIRST), TWO)  # the other process continues the one that this process remembers
+    assert await ours.answer(THIRD, ONE, said(FIRST), THREE) == (equal - {gone_on}).pop()
+
+
+async def test_a_chat_that_went_on_unseen_in_this_process_is_not_taken_for_one_that_ends_there(processes: tuple[Process, Process]) -> None:
+    ours = processes[0]
+    equal = {await ours.answer(FIRST, ONE), await ours.answer(FIRST, ONE)}
+    recorder = ours.recorder(ONE, said(FIRST), TWO)
+    async with recorder.open_chat():  # as for several answers at once
+        gone_on = await recorder.record(ours.call(), completion(SECOND))
+    assert await ours.answer(THIRD, ONE, said(FIRST), THREE) == (equal - {gone_on}).pop()
+
+
 async def test_a_call_that_gives_no_answer_keeps_no_request_waiting(processes: tuple[Process, Process]) -> None:
     ours, other = processes
     recorder = ours.recorder(ONE)

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from hermes.app.web_port import PROCESS_HEADER
+from hermes.cli.listeners import inherit_web_listeners
 from hermes.cli.supervisor import count_web_processes
 from hermes.config import load
 from tests.flows.running_up import RunningUp, running_up
@@ -93,6 +94,15 @@ async def test_while_a_killed_one_is_replaced_no_new_client_is_refused() -> None
         assert web_pids(tree) == []
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0, "nothing listens any more"
+
+
+def test_a_web_process_hands_its_port_to_no_server_that_it_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken_over = os.dup(listener.fileno())
+        os.set_inheritable(taken_over, True)  # as it comes to a child
+        inherited = inherit_web_listeners(str(taken_over))
+        assert not inherited.web.get_inheritable()
+        inherited.close()
 
 
 def test_two_where_there_are_cores_for_them_unless_the_settings_name_a_number() -> None:

@@ -53,6 +53,8 @@ def open_web_listeners(settings: Settings, metrics_host: str | None = None, metr
 def inherit_web_listeners(fds: str) -> WebListeners:
     """Take over the sockets that `hermes up` opened: their numbers, with a comma between them."""
     sockets = [socket.socket(fileno=int(fd)) for fd in fds.split(",")]
+    for each in sockets:
+        each.set_inheritable(False)  # its signature; a store that this process starts would keep the port when all have ended
     return WebListeners(sockets[0], sockets[1] if len(sockets) > 1 else None)
 
 

@@ -125,11 +125,17 @@ class ChatRecorder:
 
     async def _recent(self) -> ChatMatch | None:
         """The chat whose list ends with the newest answer that the request shows, if this process recorded that answer lately. If it is
-        recording it now, this waits for the record."""
-        newest = self._fingerprinter.fingerprints[-1]
+        recording it now, this waits for the record.
+
+        Not a chat that has moved on: another one of the user may have the same list and still end there, and it is the one to continue."""
+        newest, recent = self._fingerprinter.fingerprints[-1], self._stores.recent
         if self._stores.unwritten.has_any(self._user_id):
             await self._stores.unwritten.wait_for(self._user_id, [newest.shown])
-        return self._stores.recent.find(self._user_id, newest)
+        found = recent.find(self._user_id, newest)
+        if found is None or await self._stores.chats.is_unchanged(found):
+            return found
+        recent.forget(self._user_id, found.session_id)
+        return None
 
     async def _wait_for_answers(self) -> None:
         """Wait for the records of the answers that the request shows, or that are in the chat that it names."""

@@ -1,8 +1,7 @@
-"""The chats that this process continued last, by the list that a client shows next. So the next request of a chat need not be looked up.
+"""The chats that this process continued last, by the list that a client shows next. So the next request of a chat need not be searched for:
+its row is enough, by which the caller checks that the chat has not moved on meanwhile.
 
-What is remembered may be outdated: another process may have continued the chat. The record of the next answer checks the chat's head, so
-an outdated memory costs time, and nothing else. Chats with reasoning are not remembered, because a client shows their lists in several
-forms."""
+Chats with reasoning are not remembered, because a client shows their lists in several forms."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ from hermes.ports.sessions import ChatFingerprint, ChatMatch
 
 MAX_CHATS = 4_096
 KEEP_S = 60.0
-"""A chat that another process erased is known here for so long. An answer to it is then recorded as in a new chat."""
 
 
 class RecentChats:

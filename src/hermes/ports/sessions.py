@@ -300,6 +300,10 @@ class ClientChats(Protocol):
         """As `find`, in a transaction of its own and without a lock: the result may be outdated when it is used."""
         ...
 
+    async def is_unchanged(self, chat: ChatMatch) -> bool:
+        """Whether the list of a chat that was found earlier still ends where it ended then. Takes no lock."""
+        ...
+
     async def trace(self, user_id: UUID, traces: ChatTraces) -> Sequence[UUID]:
         """Return the user's chats in which responses with such traces were sampled, the likeliest first, at most four: the longest list
         first, then the most spans. A span that responses of several chats have does not count. Takes no lock. Raises UserErased."""

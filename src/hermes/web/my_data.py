@@ -95,8 +95,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for s
 
 
 def user_data_routes(stores: MyDataStores, api_auth: ApiAuth, wait_recorded: Callable[[UUID], Awaitable[None]]) -> APIRouter:
-    """`/v1/users/{user}`: for programs, about the users of their own account. `wait_recorded` waits until all answers that a user has are
-    recorded."""
+    """`/v1/users/{user}`: for programs, about the users of their own account. `wait_recorded` waits until all answers that a user has from
+    this process are recorded; those of another process are, a few hundredths of a second after they were given."""
     routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
     async def find_key(key: Annotated[ApiKey, Depends(make_key_dependency(api_auth, "users"))]) -> ApiKey:

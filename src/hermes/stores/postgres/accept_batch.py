@@ -55,7 +55,7 @@ class AcceptBatch:
 
         If the connection is lost, the batch may be committed all the same. The message is then stored again: the event key finds the first
         one, and `turn_id` tells that it is this message and no earlier one."""
-        found = await self._messages.run(message)
+        found = await self._messages.run(message, order=(message["account"], message["channel_id"]))
         accepted = found.accepted
         if accepted is not None and not accepted.is_new and accepted.turn_id == message["turn_id"]:
             return found._replace(outcome="new", accepted=AcceptedMessage(*place_of(accepted), is_new=True))

@@ -171,6 +171,7 @@ class PostgresClientChats:
         self._database, self._keyring, self._announced = database, keyring, announced
         self._records = StatementBatch(database, record_answers, is_done=is_recorded)
         self._traces = StatementBatch(database, find_traced)
+        self._heads = StatementBatch(database, find_heads)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND_AND_LOCK, user_id, marks)
@@ -190,6 +191,9 @@ class PostgresClientChats:
         digester = make_digester(await self._keys(user_id))
         quotes = [*quote_numbers(traces.contexts, digester), *quote_numbers(traces.spans, digester)]
         return bool(quotes) and await self._traces.run((user_id, quotes))
+
+    async def is_unchanged(self, chat: ChatMatch) -> bool:
+        return await self._heads.run(chat.session_id) == chat.head
 
     async def announce(self, user_id: UUID, context: bytes, session_id: UUID) -> tuple[Sequence[bytes], Awaitable[None]]:
         if self._announced is None:
@@ -432,6 +436,20 @@ async def find_traced(tx: Transaction, requests: Sequence[tuple[UUID, Sequence[i
     values = {"places": integer_array(places), "users": uuid_array(users), "quotes": bigint_array(quotes)}
     found = set(await fetch_values(tx, CHATS["is_traced"], values))
     return [place in found for place in range(len(requests))]
+
+
+async def find_heads(tx: Transaction, sessions: Sequence[UUID]) -> list[str | None]:
+    """The head of each session's list; None for a session that is gone."""
+    found = await fetch_rows(tx, SessionHead, CHATS["heads"], {"ids": uuid_array(sessions)})
+    heads = {each.session_id: each.head for each in found}
+    return [heads.get(session_id) for session_id in sessions]
+
+
+class SessionHead(NamedTuple):
+    """A session, and the head of its list."""
+
+    session_id: UUID
+    head: str
 
 
 class NewClientChat(NamedTuple):

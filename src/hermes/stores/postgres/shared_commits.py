@@ -17,6 +17,7 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.runtime import Transaction
 from hermes.stores.postgres.database import Database, SharedTransaction, fetch_shared
 from hermes.stores.postgres.statement_line import BatchRefused, BoundStatement, LineBroken, Row, StatementLine, number_placeholders
+from hermes.tasks import end_tasks
 
 log = get_logger(__name__)
 
@@ -24,6 +25,8 @@ MAX_STATEMENTS = 32
 """Statements in one batch: more would hold their locks for too long."""
 MAX_LINES = 2
 """Batches under way at once: while PostgreSQL commits one, it runs the statements of another."""
+CLOSE_S = 5.0
+"""How long a closing process waits for its statements."""
 LOCK_LIMIT = "-c lock_timeout=200ms"
 """So long a batch waits for a lock that another transaction holds; a statement alone waits for as long as statements may."""
 
@@ -60,9 +63,10 @@ class SharedCommits:
         return await rows
 
     async def aclose(self) -> None:
-        """Wait for what is under way, and close the connections."""
-        while self._under_way or self._others:
-            await asyncio.wait(self._under_way | self._others)
+        """Wait for what is under way, and close the connections. A server that does not answer is not waited for."""
+        if self._under_way or self._others:
+            await asyncio.wait(self._under_way | self._others, timeout=CLOSE_S)
+        await end_tasks(*self._under_way, *self._others)
         while self._idle:
             await self._idle.pop().aclose()
 
@@ -126,6 +130,8 @@ class SharedCommits:
         return None
 
     async def _run_alone(self, waiting: WaitingStatement) -> None:
+        if waiting.rows.done():  # its caller was cancelled meanwhile, and nothing of it is done
+            return
         try:
             async with self._database.once() as tx:
                 rows = await fetch_shared(tx, waiting.bound.statement.query, waiting.values)

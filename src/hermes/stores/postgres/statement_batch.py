@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
@@ -23,6 +24,8 @@ MAX_ITEMS = 64
 """Items in one batch: more would hold their locks for too long."""
 MAX_BATCHES = 2
 """Batches under way at once: while PostgreSQL writes one, the next one is on its way."""
+MAX_HELD_UP_S = 0.25
+"""How long a batch may hold up the next ones. One that takes longer waits for a lock that another transaction holds."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -41,6 +44,7 @@ class WaitingItem(NamedTuple, Generic[Item, Result]):
 
     item: Item
     key: Hashable
+    order: Hashable
     result: asyncio.Future[Result]
 
 
@@ -59,13 +63,16 @@ class StatementBatch(Generic[Item, Result]):
         self._database, self._do, self._is_done = database, run, is_done
         self._waiting: list[WaitingItem[Item, Result]] = []
         self._under_way: set[asyncio.Task[None]] = set()
+        self._slow: set[asyncio.Task[None]] = set()
+        """Batches that wait for a lock. The next ones do not wait for them."""
         self._is_due = False
 
-    async def run(self, item: Item, *, key: Hashable = None) -> Result:
-        """Do an item with others, and return its result. Raises as a transaction of its own would."""
+    async def run(self, item: Item, *, key: Hashable = None, order: Hashable = None) -> Result:
+        """Do an item with others, and return its result. Raises as a transaction of its own would. If a batch fails, items of one `order`
+        are done one after the other, as they came, and all others at the same time."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append(WaitingItem(item, key, result))
+        self._waiting.append(WaitingItem(item, key, order, result))
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._start)  # after the other tasks that are ready now have come
@@ -76,7 +83,8 @@ class StatementBatch(Generic[Item, Result]):
         while self._waiting and len(self._under_way) < MAX_BATCHES:
             batch = asyncio.create_task(self._run(self._take()))
             self._under_way.add(batch)
-            batch.add_done_callback(self._end)
+            timer = asyncio.get_running_loop().call_later(MAX_HELD_UP_S, self._let_go_on, batch)
+            batch.add_done_callback(partial(self._end, timer))
 
     def _take(self) -> list[WaitingItem[Item, Result]]:
         """The items of the next batch, in their order; the second item of a key stays for the batch after it."""
@@ -93,7 +101,15 @@ class StatementBatch(Generic[Item, Result]):
         self._waiting = left
         return taken
 
-    def _end(self, batch: asyncio.Task[None]) -> None:
+    def _let_go_on(self, batch: asyncio.Task[None]) -> None:
+        """Let the next batch begin beside a slow one."""
+        self._slow.add(batch)
+        self._under_way.discard(batch)
+        self._start()
+
+    def _end(self, timer: asyncio.TimerHandle, batch: asyncio.Task[None]) -> None:
+        timer.cancel()
+        self._slow.discard(batch)
         self._under_way.discard(batch)
         self._start()
 
@@ -101,9 +117,11 @@ class StatementBatch(Generic[Item, Result]):
         try:
             fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
             if fate in (BatchFate.NOT_WRITTEN, BatchFate.UNKNOWN):
-                for each in taken:
-                    if not await self._run_alone(each, may_be_written=fate is BatchFate.UNKNOWN):
-                        break  # each of the others would wait as long for a connection
+                lines: dict[Hashable, list[WaitingItem[Item, Result]]] = {}
+                for number, each in enumerate(taken):
+                    lines.setdefault(("alone", number) if each.order is None else each.order, []).append(each)
+                # Not one line after the other: an item may wait half a minute for a lock, and the others have nothing to do with it.
+                await asyncio.gather(*(self._run_line(line, may_be_written=fate is BatchFate.UNKNOWN) for line in lines.values()))
         finally:
             for each in taken:
                 if not each.result.done():  # there is no connection, or the process is ending
@@ -122,6 +140,11 @@ class StatementBatch(Generic[Item, Result]):
         for each, result in zip(taken, results, strict=True):
             settle(each.result, result)
         return BatchFate.WRITTEN
+
+    async def _run_line(self, line: Sequence[WaitingItem[Item, Result]], *, may_be_written: bool) -> None:
+        for each in line:
+            if not await self._run_alone(each, may_be_written=may_be_written):
+                return  # each of the others would wait as long for a connection
 
     async def _run_alone(self, waiting: WaitingItem[Item, Result], *, may_be_written: bool) -> bool:
         """Do one item by itself; return whether there was a connection."""

@@ -34,6 +34,9 @@ from unnest(%(quotes)s::bigint[]) as given (quote),
 where near.user_id = %(user_id)s
 group by id, session_id order by id desc limit 256
 
+-- name: heads
+select id as session_id, head from sessions where id = any(%(ids)s::uuid[])
+
 -- name: find_by_name
 select sessions.id as session_id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
 where conversations.account_id = %(account)s and platform = 'completions' and channel_id = %(channel_id)s

@@ -53,7 +53,8 @@ MAX_UNTOLD = 100
 
 
 MAX_WEB_PROCESSES = 2
-"""Web processes where the settings name no number: a second one answers twice as many API calls, and a third takes memory only."""
+"""Web processes where the settings name no number. On two cores, which the stores share, a second one answers a quarter to a third more API
+calls."""
 
 
 def count_web_processes(settings: Settings) -> int:

@@ -261,11 +261,12 @@ async def test_a_charge_that_waited_for_redis_is_not_counted_again_after_a_rebui
 ) -> None:
     here, wire = cut_off
     key = uuid4()
-    here.clock.moment = there.clock.moment = datetime.now(UTC)
+    begun = datetime.now(UTC).replace(hour=12)  # an hour later it is still the same day
+    here.clock.moment = there.clock.moment = begun
     before, after = await reserve(there, key, KeyLimits()), await reserve(there, key, KeyLimits())
     await settle(here, before)  # recorded, and kept until Redis can be reached
     async with database.begin() as tx:
-        await connection_of(tx).execute(b"update calls set created_at = now() - interval '1 hour'")
+        await connection_of(tx).execute("update calls set created_at = %s", [begun])
     here.clock.move(hours=1)
     there.clock.move(hours=1)
     async with Redis.from_url(redis_url) as operator:

@@ -130,6 +130,7 @@ async def test_a_swap_of_the_agents_adapter_reaches_clients_that_leave_the_model
     assert await house.complete(house.two, model="old") == "rented", "a client that names a model gets it"
     house.fakes.openai.fail(403)
     assert await house.complete(house.two) == "rented", "the chain stands behind the adapter"
+    await house.two.hermes.gateway.wait_settled()
     models = (await house.one.get("/v1/ops/models", house.ops)).body["data"]
     [new] = [model for model in models if model["name"] == "new"]
     assert (new["state"], new["error"], new["failures_today"], new["since"] < new["next_probe_at"]) == ("open", "Unauthorized", 1, True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -151,14 +151,10 @@ class ChatRecorder:
         if newest or by_id is not None:
             await self._stores.chats.wait_for_announced(self._user_id, newest, by_id)
 
-    def _shown_digests(self) -> Iterator[bytes]:
+    def _shown_digests(self) -> Collection[bytes]:
         """The digests by which a request shows an answer that may be unwritten yet."""
-        for fingerprint in self._fingerprinter.fingerprints:
-            yield fingerprint.shown
-            yield fingerprint.echo
-        traces = self._traces()
-        yield from traces.contexts
-        yield from traces.spans
+        traces, shown = self._traces(), self._fingerprinter.fingerprints
+        return [*(mark.shown for mark in shown), *(mark.echo for mark in shown), *traces.contexts, *traces.spans]
 
     def _withdraw(self) -> None:
         names, self._announced = self._announced, ()

@@ -29,14 +29,14 @@ import structlog
 from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.answer_cache import may_cache
 from hermes.gateway.call_records import CallRecorder, CallRecords, RecordPlace
-from hermes.gateway.catalogue import ModelCatalogue, Tier
+from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, CallTrace, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.key_guard import KeyGuard, allowed_models
 from hermes.gateway.model_plans import SETTINGS_CHAINS, ChosenChains, NameChat
 from hermes.gateway.model_probe import PROBE, probe_caller
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
-from hermes.gateway.running_calls import RunningCalls
+from hermes.gateway.running_calls import RunningCall, RunningCalls
 from hermes.gateway.shared_answer import SharedAnswer
 from hermes.gateway.slots import Slots
 from hermes.gateway.unwell_models import ModelWatch, UnwellModels
@@ -116,6 +116,7 @@ class Gateway:
     keys: KeyGuard | None = None
     """The limits of API keys; None: keys have none."""
     records: CallRecords = field(init=False, repr=False)
+    _links_made: dict[str, ChainLink] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         records = CallRecords(
@@ -192,15 +193,15 @@ class Gateway:
         yield await self._record_answer(admitted, answered, recorder, place)
 
     async def _complete(self, run: ChainRun) -> ChainAnswer:
-        with self.running.enter() as call:
-            async with call.guard():
+        with RunningCall(self.running) as call:
+            async with call:
                 return await run.complete()
 
     async def _stream(self, run: ChainRun) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
-        with self.running.enter() as call:
+        with RunningCall(self.running) as call:
             async with aclosing(run.stream()) as pieces:
                 while True:
-                    async with call.guard():
+                    async with call:
                         piece = await anext(pieces, None)
                     if piece is None:
                         return
@@ -284,11 +285,18 @@ class Gateway:
         """The links of a chain whose backends this process has."""
         known = self.catalogue.every_model  # a plan may name a model that only the settings of other processes have
         models = [(name, known[name]) for name in names if name in known]
-        return [
-            ChainLink(name, self.backends[model.backend], model.id, model.max_tokens, self.patience.get(model.backend, EVERY_PATIENCE))
-            for name, model in models
-            if model.backend in self.backends
-        ]
+        return [self._link(name, model, self.backends[model.backend]) for name, model in models if model.backend in self.backends]
+
+    def _link(self, name: str, model: ModelSpec, backend: Backend) -> ChainLink:
+        """The link of a model: the one that was made for an earlier call, unless its backend was exchanged since."""
+        made, patience = self._links_made.get(name), self.patience.get(model.backend, EVERY_PATIENCE)
+        if (
+            made is None
+            or made.backend is not backend
+            or (made.model, made.max_tokens, made.patience) != (model.id, model.max_tokens, patience)
+        ):
+            made = self._links_made[name] = ChainLink(name, backend, model.id, model.max_tokens, patience)
+        return made
 
     async def _look(self, links: Sequence[ChainLink]) -> UnwellModels:
         return UnwellModels() if self.watch is None else await self.watch.look([link.address for link in links])

@@ -9,8 +9,8 @@ leaves."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Self
 
 import structlog
 
@@ -24,9 +24,13 @@ LOOK_S = 0.25
 
 
 class RunningCall:
-    """One call. Whatever waits for its model waits in `guard`."""
+    """One call, under way for as long as a `with` block lasts. Whatever waits for its model waits in an `async with` block: that raises
+    CallsPaused if the call is ended."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_calls", "_is_stopped", "_waiting")
+
+    def __init__(self, calls: RunningCalls) -> None:
+        self._calls = calls
         self._is_stopped = False
         self._waiting: asyncio.Timeout | None = None
 
@@ -37,22 +41,26 @@ class RunningCall:
             if self._waiting is not None:
                 self._waiting.reschedule(asyncio.get_running_loop().time())
 
-    @asynccontextmanager
-    async def guard(self) -> AsyncIterator[None]:
-        """Raise CallsPaused in the block, or before it, if the call is ended."""
+    def __enter__(self) -> Self:
+        self._calls.add(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._calls.remove(self)
+
+    async def __aenter__(self) -> None:
         if self._is_stopped:
             raise CallsPaused(PauseReason.KILL_SWITCH, None)
         limit = asyncio.timeout(None)
+        await limit.__aenter__()
+        self._waiting = limit
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        limit, self._waiting = self._waiting, None
+        assert limit is not None  # noqa: S101  # the block was entered
         try:
-            async with limit:
-                self._waiting = limit
-                try:
-                    yield
-                finally:
-                    self._waiting = None
+            await limit.__aexit__(kind, error, traceback)
         except TimeoutError:
-            if not limit.expired():
-                raise
             raise CallsPaused(PauseReason.KILL_SWITCH, None) from None
 
 
@@ -63,18 +71,14 @@ class RunningCalls:
         self._calls: set[RunningCall] = set()
         self._are_any = asyncio.Event()
 
-    @contextmanager
-    def enter(self) -> Iterator[RunningCall]:
-        """Keep a call among those under way for as long as the block lasts."""
-        call = RunningCall()
+    def add(self, call: RunningCall) -> None:
         self._calls.add(call)
         self._are_any.set()
-        try:
-            yield call
-        finally:
-            self._calls.discard(call)
-            if not self._calls:
-                self._are_any.clear()
+
+    def remove(self, call: RunningCall) -> None:
+        self._calls.discard(call)
+        if not self._calls:
+            self._are_any.clear()
 
     def stop_all(self) -> None:
         """End every call that is under way."""

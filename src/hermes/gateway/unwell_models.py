@@ -46,6 +46,8 @@ class UnwellModels:
     def to_skip(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
         """Return the models that the call does not ask: those whose breaker is open. If all are open, only those whose vendor said how long
         it wants not to be asked: for the caller another failure is no worse than no try."""
+        if not self.conditions:
+            return self.conditions
         found = {model: condition for model in models if (condition := self._open(model)) is not None and condition.wait_s}
         if len(found) < len({*models}):
             return found
@@ -53,7 +55,7 @@ class UnwellModels:
 
     async def may_ask(self, model: ModelAddress) -> bool:
         """Whether the call may ask a model, of which one call at a time finds out whether it answers again."""
-        if self.watch is None:
+        if self.watch is None or not self.conditions:
             return True
         for address in (whole_backend(model), model):
             condition = self.conditions.get(address)
@@ -67,7 +69,7 @@ class UnwellModels:
         return condition is not None and condition.wait_s is not None and condition.error == Unreachable.__name__
 
     async def note_answer(self, model: ModelAddress) -> None:
-        if self.watch is None:
+        if self.watch is None or not self.conditions:
             return
         for address in (whole_backend(model), model):
             if address in self.conditions and await self.watch.breakers.record_success(address):

@@ -40,6 +40,8 @@ class RedisModelBreakers:
             stored = await self._batch.read("MGET", *(model_breaker_key(model) for model in models))
         except REDIS_ERRORS:
             return {}
+        if not any(stored):
+            return {}
         now = self._now
         found = ((model, rules.condition_of(decode_model_breaker(value), now)) for model, value in zip(models, stored, strict=True))
         return {model: condition for model, condition in found if condition is not None}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -46,13 +45,14 @@ from hermes.ports.backends import (
     Unreachable,
     Unsupported,
 )
+from hermes.values import value
 
 encode_body = json_encoder(sort_keys=False)
 FINAL_LINE_BREAKS = b"\n\n"
 """Line breaks that some servers leave out at the end of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class EncodedRequest:
     """One request as it goes over the wire."""
 

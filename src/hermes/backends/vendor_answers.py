@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan
 from typing import Any, NamedTuple, Protocol
 
 from hermes.gateway.prices import answer_tokens, prompt_tokens
 from hermes.ports.backends import TOKEN_MISMATCH, ChatMessage, Delta, ModelRequest, Usage
+from hermes.values import value
 
 # --- the vendor's JSON: every value has the expected type, or MalformedAnswer says where it has not
 
@@ -155,7 +156,7 @@ class CannotEncode(Exception):
     """A part of the request has no form that this vendor takes. The message says which part, without quoting it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
     """The vendor's token counts so far; None where it has given no count (yet)."""
 
@@ -166,7 +167,7 @@ class TokenCounts:
     cache_write_1h: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ReturnedTokens:
     """Token ids and logprobs as the server returned them."""
 
@@ -175,7 +176,7 @@ class ReturnedTokens:
     logprobs: Sequence[float] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class AnswerParts:
     """An answer, or the part of it that has come so far."""
 

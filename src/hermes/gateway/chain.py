@@ -51,6 +51,7 @@ from hermes.ports.backends import (
 )
 from hermes.ports.models import CallAttempt, Caller, ChainFailed, ModelAddress, ModelCondition, NoAnswer, NoCapacity
 from hermes.ports.traces import NO_SPAN, ChatSpan, Tracer
+from hermes.values import value
 
 log = structlog.get_logger()
 
@@ -100,7 +101,7 @@ class ChainLink:
         return self.backend.answers_as(self.model)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ChainAnswer:
     """A completion, the link that gave it, and all attempts on the way."""
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hermes.gateway.request_fields import DROPPED_FIELDS, REFUSED_FIELDS, but_got, show_value
@@ -17,6 +17,7 @@ from hermes.graph import MessageError
 from hermes.graph.call import freeze_tools
 from hermes.graph.message import REASONING, FrozenDict, canonical, canonical_message, check_message, freeze_items
 from hermes.ports.backends import ChatMessage, ModelRequest
+from hermes.values import value
 
 MAX_MESSAGES = 100_000
 MAX_FIELD_CHARS = 512
@@ -52,7 +53,7 @@ class InvalidChatRequest(ValueError):
         self.param = param
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A client's request, checked."""
 

@@ -39,6 +39,7 @@ from hermes.ports.errors import NotFound, PortError
 from hermes.ports.models import ModelCall, ModelCalls
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry, Graphs
+from hermes.values import value
 
 MAX_WAITED_FOR = 2
 """How many of the newest answers that a request shows may be unrecorded yet in another process."""
@@ -362,7 +363,7 @@ class ChatRecorder:
         return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).fingerprint_after(message)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PlannedRecord:
     """Where an answer will be recorded that its client has already."""
 

@@ -64,6 +64,7 @@ from hermes.ports.models import (
 from hermes.ports.runtime import Alerts, Clock, Transactions
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.time_ids import new_time_id
+from hermes.values import value
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -487,7 +488,7 @@ LEASE_MARGIN_S = 15.0
 """How much longer a reservation lasts than the deadline and the wait for slots: the gateway needs that time to record the usage."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AdmittedCall:
     """A call that passed kill switch, cap and budget."""
 

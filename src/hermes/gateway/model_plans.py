@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from hashlib import blake2b
 
@@ -27,6 +27,7 @@ from hermes.ports.errors import PortError, StoreUnavailable, require_known
 from hermes.ports.models import ModelPlan, ModelPlans
 from hermes.ports.runtime import Clock, Transactions
 from hermes.tasks import stop_if_cancelled
+from hermes.values import value
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ class PlanRefused(PortError):
     """The plan was refused, and nothing changed. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ChosenChains:
     """The chains for one call, and the plan that chose them; without a plan, those of the settings."""
 

@@ -24,6 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from hermes.values import value
+
 if TYPE_CHECKING:
     from hermes.graph.call import LogprobMode
 
@@ -31,7 +33,7 @@ ChatMessage = Mapping[str, Any]
 ToolSchema = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One request to a model, before any vendor's encoding."""
 
@@ -69,14 +71,14 @@ EmbeddingInput = str | Sequence[int]
 """What a vector is asked for: a text, or its token ids of the model's own tokenizer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest(ModelRequest):
     """One request for vectors. Its messages stand for the inputs where tokens are estimated."""
 
     inputs: Sequence[EmbeddingInput]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens as the vendor counted them. `tokens_in` is the whole prompt, cached parts included, whatever the vendor calls it."""
 
@@ -102,7 +104,7 @@ class Usage:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Completion:
     """A whole answer."""
 
@@ -177,7 +179,7 @@ class RecordedTokens(NamedTuple):
         return cls(fields, [*derived, *(["tokenizer"] if has_ids else [])])
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TextDelta:
     """More of the answer's text."""
 

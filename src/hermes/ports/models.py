@@ -19,6 +19,7 @@ from uuid import UUID
 from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
+from hermes.values import value
 
 # --- a call: the caller, the answer, and why there may be none
 
@@ -54,7 +55,7 @@ class CallPurpose(StrEnum):
     REPLAY = "replay"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Which user a model is called for, and who pays."""
 
@@ -89,7 +90,7 @@ class Caller:
     """The parent of the call's spans (`ports.traces`); None: the span that is current."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CallAttempt:
     """One backend that was asked, or skipped."""
 
@@ -113,7 +114,7 @@ class AnswerStarted:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Answer:
     """A model's answer, its cost, and how it was made."""
 
@@ -170,7 +171,7 @@ class Models(Protocol):
 # --- breakers: models whose last calls failed
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ModelAddress:
     """A model at a backend, by its own name: what a breaker is for."""
 
@@ -307,7 +308,7 @@ class CallOutcome(StrEnum):
     """No backend was asked: the kill switch, a cap, the user's budget, no free slot, no price, no model, or a store that is away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """One call with all of its attempts, as it is recorded when it has ended."""
 

@@ -44,6 +44,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from hermes.values import value
+
 VERSION = b"\x01"
 VAULTED = b"\x02"
 """The version of a data key that a key of the vault wraps too."""
@@ -374,7 +376,7 @@ def check_token_spelling(token: bytes) -> bytes:
     raise SealBroken
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AesCipher:
     """The key of one label and generation, ready for use."""
 

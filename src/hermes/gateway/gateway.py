@@ -299,20 +299,17 @@ class Gateway:
             made = self._links_made[name] = ChainLink(name, backend, model.id, model.max_tokens, patience)
         return made
 
-    async def _look(self, links: Sequence[ChainLink]) -> UnwellModels:
-        return UnwellModels() if self.watch is None else await self.watch.look([link.address for link in links])
-
     async def _reserve(
         self, caller: Caller, tier: Tier, links: Sequence[ChainLink], *, tokens: int, lease_s: float, claim: KeyClaim | None
     ) -> tuple[BudgetHold, UnwellModels]:
         """Check kill switch and caps; reserve the budgets of user and key, and read the breakers meanwhile. CallsPaused comes before
         BudgetSpent."""
         reserving = self.records.start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
-        looking = self.records.start(self._look(links))
+        looking = None if self.watch is None else self.watch.look([link.address for link in links])
         try:
             await self._check_caps(caller)  # all are under way together
-            unwell = await looking
-            return await asyncio.shield(reserving), unwell
+            unwell = UnwellModels() if looking is None else UnwellModels(self.watch, await looking)
+            return await reserving, unwell
         except BaseException:
             self.records.start(self._give_back(reserving))  # it may still succeed, and no call will use it
             raise
@@ -350,7 +347,7 @@ class Gateway:
                 raise error
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
-        with suppress(PortError):  # also if the reservation failed
+        with suppress(PortError, asyncio.CancelledError):  # also if the reservation failed, or was cancelled with its caller
             await self.budgets.release(await reserving)
 
     def _refuse(self, caller: Caller, error: NoAnswer | PortError, run: ChainRun | None = None) -> None:

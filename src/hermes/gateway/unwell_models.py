@@ -5,7 +5,7 @@ not once with each model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,10 +28,9 @@ class ModelWatch:
     breakers: ModelBreakers
     alerts: Alerts
 
-    async def look(self, models: Sequence[ModelAddress]) -> UnwellModels:
-        """Read the breakers of a chain, once for each call."""
-        found = await self.breakers.find_unwell([*models, *dict.fromkeys(whole_backend(model) for model in models)])
-        return UnwellModels(self, dict(found))
+    def look(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
+        """Have the breakers of a chain read, once for each call; return what brings the conditions of its UnwellModels."""
+        return self.breakers.find_unwell([*models, *dict.fromkeys(map(whole_backend, models))])
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class UnwellModels:
     """The models of a chain whose last calls failed. Without a watch, every model is well."""
 
     watch: ModelWatch | None = None
-    conditions: dict[ModelAddress, ModelCondition] = field(default_factory=dict)
+    conditions: Mapping[ModelAddress, ModelCondition] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     """The backends that refused our key during this call."""
 

@@ -212,8 +212,9 @@ class ModelBreakers(Protocol):
 
     No method raises."""
 
-    async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
-        """Return those of the models whose last call failed. Asked once for each call, for its whole chain."""
+    def find_unwell(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
+        """Return those of the models whose last call failed. Asked once for each call, for its whole chain: the store is asked when this
+        returns, and the caller may do something else before it awaits the answer, or leave it."""
         ...
 
     async def claim_probe(self, model: ModelAddress) -> bool:

@@ -253,10 +253,16 @@ class ScriptBatch:
         """Run a command that only reads, and return its reply, as `run` does."""
         return await self._add(None, (), command, Joined.ALL)
 
+    def post_read(self, *command: Any) -> asyncio.Future[Any]:
+        """As `read`, but under way at once; a caller may wait for its reply, and need not."""
+        reply = self._add(None, (), command, Joined.ALL)
+        reply.add_done_callback(note_seen)
+        return reply
+
     def post(self, script: AsyncScript, keys: Sequence[str], *, joined: Joined | None = None) -> asyncio.Future[Any]:
         """Have a script run; a caller may wait for its reply, and need not."""
         reply = self._add(script, keys, (), joined)
-        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+        reply.add_done_callback(note_seen)
         return reply
 
     async def execute(self, *command: Any) -> Any:
@@ -359,6 +365,12 @@ class ScriptBatch:
             self._line = None
             await line.aclose()
             raise
+
+
+def note_seen(reply: asyncio.Future[Any]) -> None:
+    """Look at the error of a reply for which perhaps nobody waits: asyncio would log it."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def fail_calls(calls: Sequence[ScriptCall], error: Exception) -> None:

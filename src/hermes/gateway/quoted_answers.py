@@ -50,6 +50,7 @@ MIN_CALL_ID_CHARS = 12
 """A shorter id of a tool call may be a number that every chat has."""
 ASCII_WORD = re.compile("[a-z0-9]+")
 """The same as `WORD` in a text of ASCII alone, and several times as fast."""
+ASCII_WORD_BYTES = re.compile(ASCII_WORD.pattern.encode())
 WORD = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
     r"|(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])[^\W_])+"
@@ -73,13 +74,13 @@ class Evidence:
 def answer_traces(context: bytes, system: bytes, quotable: Sequence[ChatMessage]) -> ChatTraces:
     """The traces of an answer: of the list that it was sampled in, and of the words of the answers that may be quoted. `context` is that
     list's digest."""
-    spans = [span for message in quotable for span in nsmallest(MAX_ANSWER_SPANS, set(span_hashes(words_of(text_of(message)))))]
+    spans = [span for message in quotable for span in nsmallest(MAX_ANSWER_SPANS, set(text_spans(text_of(message))))]
     return ChatTraces((trace(b"context", system, context),), span_traces(system, spans))
 
 
 def request_traces(contexts: Sequence[bytes], system: bytes, messages: Sequence[ChatMessage]) -> ChatTraces:
     """The traces that a request shows: of each list that ends before an assistant's message, the longest first, and of possible quotes."""
-    hashes = {span for message in without_system(messages) for span in span_hashes(words_of(text_of(message)))}
+    hashes = {span for message in without_system(messages) for span in text_spans(text_of(message))}
     contexts = tuple([trace(b"context", system, context) for context in reversed(contexts)])
     return ChatTraces(contexts, span_traces(system, nsmallest(MAX_REQUEST_SPANS, hashes)))
 
@@ -180,9 +181,13 @@ def text_of(message: ChatMessage) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    if text.isascii() and len(text) < 2 * MAX_WORDS:  # it has no more words than that
+    if is_short_ascii(text):
         return ASCII_WORD.findall(text.lower())
     return [word[0] for word in islice(find_words(text), MAX_WORDS)]
+
+
+def is_short_ascii(text: str) -> bool:
+    return text.isascii() and len(text) < 2 * MAX_WORDS  # it has no more words than that
 
 
 def has_words(text: str, count: int) -> bool:
@@ -196,7 +201,17 @@ def find_words(text: str) -> Iterator[re.Match[str]]:
 
 def span_hashes(words: Sequence[str]) -> list[int]:
     """A number for each span of `SPAN_WORDS` words, in their order."""
-    codes = [crc32(word.encode("utf-8", "replace")) for word in words]
+    return code_spans([crc32(word.encode("utf-8", "replace")) for word in words])
+
+
+def text_spans(text: str) -> list[int]:
+    """The same for the words of a text."""
+    if is_short_ascii(text):
+        return code_spans([*map(crc32, ASCII_WORD_BYTES.findall(text.lower().encode()))])
+    return span_hashes(words_of(text))
+
+
+def code_spans(codes: Sequence[int]) -> list[int]:
     rolling, spans = 0, []
     for code in codes[:SPAN_WORDS]:
         rolling = (rolling * BASE + code) % MODULUS

@@ -398,25 +398,28 @@ class Gateway:
             rate=rate.to_dict(),
             first_token_ms=answered.first_delta_ms,
         )
-        answer = Answer(
-            call.id,
-            completion,
-            link.backend.name,
-            link.model,
-            cost,
-            call.rate,
-            answered.attempts,
-            answered.ms,
-            session_id=call.session_id,
-            without_tools=admitted.run.leaves_out_tools(link),
-        )
+
+        def answer(session_id: UUID | None) -> Answer:
+            return Answer(
+                call.id,
+                completion,
+                link.backend.name,
+                link.model,
+                cost,
+                call.rate,
+                answered.attempts,
+                answered.ms,
+                session_id=session_id,
+                without_tools=admitted.run.leaves_out_tools(link),
+            )
+
         if keep is not None:
-            recorder = self.records.keeping(keep, answer)
+            recorder = self.records.keeping(keep, answer(call.session_id))
         if place is None or admitted.is_counted_first:
             session_id = await self.records.write(admitted.hold, call, completion, recorder)
         else:
             session_id = await self.records.write_later(admitted.hold, call, completion, recorder, place)
-        return replace(answer, session_id=session_id)
+        return answer(session_id)
 
     async def _record_copy(self, admitted: AdmittedCall, completion: Completion, sampled_by: UUID) -> Answer:
         """Record an answer from the cache: it took no slot and costs nothing."""

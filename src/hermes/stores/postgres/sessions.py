@@ -498,8 +498,7 @@ def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Co
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
     """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
-    digest_all = keys.digester("door")
-    return lambda digest: digest_all(digest)[:DIGEST_BYTES]
+    return keys.digester("door", DIGEST_BYTES)
 
 
 def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:

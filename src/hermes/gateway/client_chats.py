@@ -424,8 +424,9 @@ def shows_reasoning(messages: Sequence[ChatMessage]) -> bool:
 
 def record_of(request: ChatRequest, call: ModelCall, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
     """The call as the graph keeps it: the request's parameters, the server's answer, its cost."""
+    call_id = str(call.id)
     about = {
-        "call_id": str(call.id),
+        "call_id": call_id,
         "backend": call.backend,
         "latency_ms": call.latency_ms,
         "first_token_ms": call.first_token_ms,
@@ -454,19 +455,22 @@ def record_of(request: ChatRequest, call: ModelCall, completion: Completion, lim
     derived = [*tokens.derived, *(["policy_version"] if label is not None and completion.policy_version is None else [])]
     sampling = request.sampling if completion.sampling is None else completion.sampling
     not_sent = [name for name in request.sampling if name not in sampling]
-    return CallRecord(
-        model=completion.model,
-        policy_version=label if completion.policy_version is None else completion.policy_version,
-        sampling={**sampling, **{name: value for name, value in parameters.items() if value is not None}},
-        finish_reason=completion.finish_reason,
-        usage=completion.usage.to_record(),
-        raw_text=completion.raw_text,
-        tools=request.tools or None,
-        request_digest=completion.request_digest or None,
+    fields = {
+        "model": completion.model,
+        "policy_version": label if completion.policy_version is None else completion.policy_version,
+        "sampling": {**sampling, **{name: value for name, value in parameters.items() if value is not None}},
+        "finish_reason": completion.finish_reason,
+        "usage": completion.usage.to_record(),
+        "raw_text": completion.raw_text,
+        "tools": request.tools or None,
+        "request_digest": completion.request_digest or None,
         **tokens.fields,
-        sample_id=str(call.id),
-        extra={name: value for name, value in {**about, "derived": derived, "not_sent": not_sent}.items() if value not in (None, {}, [])},
-    )
+        "sample_id": call_id,
+        "extra": {
+            name: value for name, value in {**about, "derived": derived, "not_sent": not_sent}.items() if value not in (None, {}, [])
+        },
+    }
+    return CallRecord.of(fields)
 
 
 def kept_of(request: ChatRequest, completion: Completion) -> Mapping[str, Any] | None:

@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 
 from hermes.graph.message import compact_json
 from hermes.graph.node import root_id
-from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
@@ -226,9 +225,10 @@ class PostgresClientChats:
         unless: ChatTraces = NO_TRACES,
     ) -> ChatMatch | None:
         keys = await self._keys(user_id)
-        row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
-        if row is None:
+        appended = append_row(place.session_id, place.head, entries, keys)
+        if appended is None:
             return None
+        row = appended.values
         digester = make_digester(keys)
         recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
         if place.seed and unless is not NO_TRACES:

@@ -250,13 +250,12 @@ def compact_json(value: Any) -> str:
 
 
 def message_as_stored(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return the canonical bytes of a message without `metadata`, and its JSON with its keys in their own order."""
-    if len(message) == 2:
-        role, content = message.get("role"), message.get("content")
-        if type(role) is str and type(content) is str:  # the usual case: the text, which may be long, is escaped once
-            text, by = f'"content":{encode_basestring_ascii(content)}', f'"role":{encode_basestring_ascii(role)}'
-            known = f"{{{text},{by}}}".encode("ascii")
-            return known, known if next(iter(message)) == "content" else f"{{{by},{text}}}".encode("ascii")
+    """Return the canonical bytes of a checked message without `metadata`, and its JSON with its keys in their own order."""
+    if len(message) == 2 and type(content := message.get("content")) is str:  # the usual case: the text, which may be long, is escaped once
+        text, by = encode_basestring_ascii(content), message["role"]  # no role has a character to escape
+        known = f'{{"content":{text},"role":"{by}"}}'.encode("ascii")
+        first, _ = message
+        return known, known if first == "content" else f'{{"role":"{by}","content":{text}}}'.encode("ascii")
     return canonical(message), compact_json(message).encode("ascii")
 
 

@@ -21,7 +21,7 @@ from hermes.graph.codec import encode_call, encode_graph, encode_node
 from hermes.graph.delta import Delta, Hunk
 from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
 from hermes.graph.linear_append import LinearAppend
-from hermes.graph.message import compact_json
+from hermes.graph.message import canonical_text, compact_json
 from hermes.graph.node import AttachedChat, Node, attached_chats
 from hermes.graph.stored_graph import LazySample, StoredVersion, freeze_trusted, history_of, restore_chat, restore_graph, restore_node
 from hermes.stores.seal import DataKeys
@@ -270,7 +270,7 @@ def add_samples(changes: GraphChanges, samples: Iterable[Sample], cipher: Sessio
                 changes.overlays[overlay] = cipher.seal(BodyKind.OVERLAY, body)
         # Two lines, because the second one is parsed only when the call is asked for. JSON in ASCII has no line breaks of its own.
         call = b"" if sample.call is None else encode_json(encode_call(sample.call, sample))
-        sealed = cipher.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
+        sealed = cipher.seal(BodyKind.SAMPLE, canonical_text(sample.sample_id) + b"\n" + call)
         name, response = sample_name(sample.sample_id, cipher), bytes.fromhex(sample.sealed)
         changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
 

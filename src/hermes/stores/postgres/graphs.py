@@ -157,13 +157,13 @@ def append_without_graph(head: str, entries: Sequence[GraphEntry]) -> LinearAppe
     sample comes twice, or its context is not the list."""
     appended = LinearAppend(head)
     for entry in entries:
-        call = call_with_sample_id(entry)
+        call = entry.call if entry.sample_id is None else call_with_sample_id(entry)
         if entry.without_tools or not can_be_linear(entry.message):
             return None
         if call is None and not entry.is_sampled:
             appended.add(entry.message)
             continue
-        if call is not None and any(sample.sample_id == call.sample_id for sample in appended.samples):
+        if call is not None and appended.samples and any(sample.sample_id == call.sample_id for sample in appended.samples):
             return None
         appended.add_sample(entry.message, call, entry.keep_reasoning, entry.system)
     return appended

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, canonical, canonical_text, digest, freeze_object, plain_text, thaw
+from hermes.graph.message import FrozenDict, canonical, canonical_text, digest, freeze_items, freeze_object, plain_text, thaw
 from hermes.graph.token_arrays import NO_PROMPT, PromptDigests, array_as_canonical, array_as_json, array_from_json, check_array, to_array
 from hermes.graph.tool_schemas import ToolSchemas, once
 
@@ -147,7 +147,7 @@ class CallRecord:
             if value is None:
                 continue
             if type(value) is str and name in _TEXTS and value.isascii():
-                held[name] = value
+                held[name] = value  # the usual case of a text
             elif name in _CHECKS:
                 held[name] = _CHECKS[name](name, value)
             elif name == "prompt_derived":
@@ -218,7 +218,7 @@ _WITHOUT_PROMPT = _FIELD_NAMES - {"prompt_token_ids"}
 
 def freeze_tools(tools: Iterable[Any] | None, path: str) -> ToolSchemas | None:
     """Freeze tool schemas; an empty list becomes None."""
-    if tools is None:
+    if tools is None or (type(tools) is list and not tools):
         return None
     if type(tools) is ToolSchemas:
         return tools or None
@@ -256,7 +256,7 @@ def _check_logprob_mode(name: str, value: Any) -> Any:
 
 def _check_object(name: str, value: Any) -> FrozenDict | None:
     try:
-        return freeze_object(value, f"call.{name}")
+        return FrozenDict(freeze_items(value, f"call.{name}")) if type(value) is dict else freeze_object(value, f"call.{name}")
     except MessageError as error:
         raise CallError(error.path, error.reason) from None
 

@@ -129,7 +129,7 @@ def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
 
     HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so no two pairs give the same info:
     the bytes after the second NUL are the label, whatever it contains."""
-    return expand(extract(key), purpose, label)
+    return expand(extract(key), info_of(purpose) + encode_label(label))
 
 
 def extract(key: bytes) -> bytes:
@@ -137,9 +137,17 @@ def extract(key: bytes) -> bytes:
     return hmac.digest(bytes(KEY_BYTES), key, "sha256")
 
 
-def expand(extracted: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
-    """The second step of HKDF: `expand(extract(key), …)` is `derive(key, …)`."""
-    return HKDFExpand(HASH, KEY_BYTES, encode_label(f"hermes.seal\0{purpose}\0{label}")).derive(extracted)
+def expand(extracted: bytes, info: bytes) -> bytes:
+    """The second step of HKDF."""
+    return HKDFExpand(HASH, KEY_BYTES, info).derive(extracted)
+
+
+def info_of(purpose: KeyPurpose) -> bytes:
+    """What stands before the label in the info of HKDF."""
+    return f"hermes.seal\0{purpose}\0".encode()
+
+
+SEAL_INFO, DIGEST_INFO, HISTORY_INFO = info_of(KeyPurpose.SEAL), info_of(KeyPurpose.DIGEST), info_of(KeyPurpose.HISTORY)
 
 
 def encode_label(label: str) -> bytes:
@@ -284,10 +292,10 @@ class DataKeys(KeyHolder):
             if not 0 <= generation <= MAX_GENERATION or len(key) != KEY_BYTES:
                 raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
         self._keys = keys = {head_of(generation): extract(generations[generation]) for generation in sorted(generations, reverse=True)}
-        self._newest = next(iter(keys))
+        self._newest, oldest = next(iter(keys)), keys[min(keys)]
         # The caches live as long as this object. They close over the keys and not over self: that would be a reference cycle.
         self._ready = lru_cache(MAX_CACHED_KEYS)(lambda label, head: AesCipher.of(keys[head], label, head))
-        self._hmac = lru_cache(MAX_CACHED_KEYS)(lambda label: HMAC(expand(keys[min(keys)], KeyPurpose.DIGEST, label), HASH))
+        self._hmac = lru_cache(MAX_CACHED_KEYS)(lambda label: HMAC(expand(oldest, DIGEST_INFO + encode_label(label)), HASH))
         self._fernet = lru_cache(MAX_CACHED_KEYS)(lambda label: fernet_of(keys.values(), label))
 
     @property
@@ -384,7 +392,7 @@ class FernetCipher(KeyHolder):
 
 def fernet_of(extracted: Iterable[bytes], label: str) -> FernetCipher:
     """The cipher of one label, of keys that `extract` gave; the first key encrypts."""
-    derived = [expand(key, KeyPurpose.HISTORY, label) for key in extracted]
+    derived = [expand(key, HISTORY_INFO + encode_label(label)) for key in extracted]
     return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in derived))
 
 
@@ -411,7 +419,8 @@ class AesCipher:
     @classmethod
     def of(cls, extracted: bytes, label: str, head: bytes) -> Self:
         """Head and label are the associated data. All heads have the same length, so no two pairs give the same bytes."""
-        return cls(head, head + encode_label(label), AESGCM(expand(extracted, KeyPurpose.SEAL, label)))
+        encoded = encode_label(label)
+        return cls(head, head + encoded, AESGCM(expand(extracted, SEAL_INFO + encoded)))
 
     def seal(self, plaintext: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)

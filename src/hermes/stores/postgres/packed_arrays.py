@@ -47,16 +47,16 @@ def bytea_array(values: Sequence[bytes | None]) -> ByteaArray:
 
 
 def integer_array(values: Sequence[int]) -> IntegerArray:
-    return IntegerArray(b"".join([head_of(INT4, len(values)), *(INTEGER.pack(4, value) for value in values)]))
+    return IntegerArray(b"".join([head_of(INT4, len(values)), *[INTEGER.pack(4, value) for value in values]]))
 
 
 def bigint_array(values: Sequence[int]) -> BigintArray:
-    return BigintArray(b"".join([head_of(INT8, len(values)), *(BIGINT.pack(8, value) for value in values)]))
+    return BigintArray(b"".join([head_of(INT8, len(values)), *[BIGINT.pack(8, value) for value in values]]))
 
 
 def uuid_array(values: Sequence[UUID]) -> UuidArray:
     size = LENGTH.pack(16)
-    return UuidArray(b"".join([head_of(UUIDS, len(values)), *(size + value.bytes for value in values)]))
+    return UuidArray(b"".join([head_of(UUIDS, len(values)), *[size + value.int.to_bytes(16, "big") for value in values]]))
 
 
 def head_of(kind: int, count: int) -> bytes:

@@ -347,8 +347,10 @@ class Gateway:
                 raise error
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
-        with suppress(PortError, asyncio.CancelledError):  # also if the reservation failed, or was cancelled with its caller
-            await self.budgets.release(await reserving)
+        await asyncio.wait([reserving])
+        if not reserving.cancelled() and reserving.exception() is None:
+            with suppress(PortError):
+                await self.budgets.release(reserving.result())
 
     def _refuse(self, caller: Caller, error: NoAnswer | PortError, run: ChainRun | None = None) -> None:
         """Record that no backend was asked. Neither waits nor raises."""

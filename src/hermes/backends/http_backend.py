@@ -28,7 +28,7 @@ from hermes.backends.vendor_answers import (
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
 from hermes.graph.call import LogprobMode
 from hermes.graph.message import json_encoder
-from hermes.http_client import HttpClient, HttpReply, TransportError
+from hermes.http_client import HttpClient, HttpReply, TransportError, WholeReply
 from hermes.ports.backends import (
     LOGPROBS,
     UNREACHABLE,
@@ -61,10 +61,8 @@ class EncodedRequest:
     body: bytes
     sampling: Mapping[str, Any]
     """The sampling parameters that are in the body, under the names of the request."""
-
-    @property
-    def digest(self) -> str:
-        return sha256(self.body).hexdigest()
+    digest: str
+    """SHA-256 of the body."""
 
     @property
     def call_prefix(self) -> str:
@@ -107,11 +105,10 @@ class HttpBackend(ABC):
     async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         request = self._encode_request(ask, model, stream=False)
         try:
-            async with self._client.send("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s) as reply:
-                body = await reply.read()
+            reply = await self._client.request("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s)
             if reply.status != 200:
-                raise self._error_of_reply(reply, body, model)
-            return self._completion(self._decode(parse_object(body, "the answer"), request), request, reply)
+                raise self._error_of_reply(reply, reply.body, model)
+            return self._completion(self._decode(parse_object(reply.body, "the answer"), request), request, reply)
         except TransportError as lost:
             raise Unreachable(str(lost), backend=self.name, model=model) from None
         except ErrorInAnswer as refused:
@@ -222,9 +219,10 @@ class HttpBackend(ABC):
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
-        return EncodedRequest(ask, model, body.encode("ascii"), sent_sampling(ask, fields))
+        data = body.encode("ascii")
+        return EncodedRequest(ask, model, data, sent_sampling(ask, fields), sha256(data).hexdigest())
 
-    def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply) -> Completion:
+    def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply | WholeReply) -> Completion:
         tokens, note = consistent_tokens(parts.tokens, parts.counts)
         request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
         extra = {name: value for name, value in parts.extra.items() if name != LOGPROBS or request.ask.sampling.get("logprobs")}
@@ -261,7 +259,7 @@ class HttpBackend(ABC):
                 return self._error(error.status, {}, self._error_details(error.body), request.model)
         return Garbled(error.what, backend=self.name, model=request.model, status=200)
 
-    def _error_of_reply(self, reply: HttpReply, body: bytes, model: str) -> BackendError:
+    def _error_of_reply(self, reply: HttpReply | WholeReply, body: bytes, model: str) -> BackendError:
         """The error for an answer with another status than 200. Its body may be anything: a proxy's page, or empty."""
         try:
             details = self._error_details(parse_object(body, "the error"))

@@ -58,12 +58,13 @@ class ModelRequest:
     @property
     def needs_tools(self) -> bool:
         """Whether it has tools, or tool calls in its history: a backend without tools cannot take it."""
-        return bool(self.tools) or any(message.get("tool_calls") or message.get("role") == "tool" for message in self.messages)
+        return bool(self.tools or [True for message in self.messages if message.get("tool_calls") or message.get("role") == "tool"])
 
     @property
     def needs_vision(self) -> bool:
         """Whether one of the messages has an image."""
-        parts = (part for message in self.messages if isinstance(message.get("content"), list | tuple) for part in message["content"])
+        contents = [message["content"] for message in self.messages if "content" in message and type(message["content"]) is not str]
+        parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
         return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
 
 

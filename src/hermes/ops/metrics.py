@@ -218,23 +218,34 @@ class RequestCounter:
 
     It passes each message on at once, so a stream stays a stream."""
 
-    def __init__(self, app: AsgiApp, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
-        self._app, self._metrics, self._uncounted = app, metrics, uncounted
+    def __init__(
+        self,
+        app: AsgiApp,
+        metrics: Metrics,
+        uncounted: frozenset[str] = frozenset({"/metrics"}),
+        error_page: AsgiApp | None = None,
+    ) -> None:
+        """`error_page` answers a request whose app raised before it answered; the error goes on, for the server to log it."""
+        self._app, self._metrics, self._uncounted, self._error_page = app, metrics, uncounted, error_page
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] in self._uncounted:
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500  # if the app raises, an outer middleware answers with 500
+        began, status, has_started = time.perf_counter(), 500, False  # if the app raises, the answer is 500
 
         async def send_and_note_status(message: AsgiMessage) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            nonlocal status, has_started
+            if not has_started and message["type"] == "http.response.start":
+                status, has_started = message["status"], True
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note_status)
+        except Exception:
+            if self._error_page is not None and not has_started:
+                await self._error_page(scope, receive, send_and_note_status)
+            raise
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_template(scope)

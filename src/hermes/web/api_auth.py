@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from types import TracebackType
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import TurnOrigin, client_names
@@ -140,13 +140,24 @@ class ApiAuth:
 INVALID_TOKEN = 'Bearer error="invalid_token"'  # noqa: S105  # a header's value
 
 
-@contextmanager
-def key_errors() -> Iterator[None]:
-    """Turn the errors of a key that has reached a limit, or may not name a user, into responses."""
-    try:
-        yield
-    except (KeyQuotaSpent, KeyRateReached, KeyForbids) as error:
-        raise key_api_error(error) from error
+class KeyErrors:
+    """Turns the errors of a key that has reached a limit, or may not name a user, into responses."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if isinstance(error, KeyQuotaSpent | KeyRateReached | KeyForbids):
+            raise key_api_error(error) from error
+
+
+KEY_ERRORS = KeyErrors()
+
+
+def key_errors() -> KeyErrors:
+    """Turn the errors of a key that has reached a limit, or may not name a user, into responses. It has no state, so every block has the
+    same object."""
+    return KEY_ERRORS
 
 
 def digest_of(secret: str) -> bytes:

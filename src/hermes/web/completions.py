@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import structlog
 from fastapi import APIRouter, Request
@@ -30,6 +31,7 @@ from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import openai_error, raise_openai_errors
 from hermes.web.errors import ApiError, ErrorBody, api_error_response
+from hermes.web.hosts import header_value
 from hermes.web.limits import address_of
 from hermes.web.request_json import parse_json
 
@@ -37,6 +39,8 @@ log = structlog.get_logger()
 
 CHAT_PATH = "/v1/chat/completions"
 SESSION_HEADER = "X-Hermes-Session"
+SESSION_FIELD = SESSION_HEADER.lower().encode()
+"""The header's name as ASGI has it."""
 WATCH_AFTER_S = 0.5
 SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
@@ -74,7 +78,7 @@ class CompletionsEndpoint:
         """Hermes recognises a chat by the answers in it, per API key and `user`; or by the header `X-Hermes-Session`."""
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            chat_request = read_request(parse_body(await request.body()), max_choices=self.max_choices)
+            chat_request = read_request(parse_body(await read_body(request)), max_choices=self.max_choices)
             end_user = await self.completions.end_user(key, chat_request.user)
             return await send_answers(request, self.completions, chat_request, end_user, ChunkWriter(chat_request))
 
@@ -103,11 +107,10 @@ async def send_answers(
     request: Request, completions: ChatCompletions, chat_request: ChatRequest, end_user: EndUser, writer: AnswerWriter
 ) -> Response:
     """Have a client's request answered: whole, or as a stream. Raises what `ChatCompletions.complete` raises."""
-    session = check_session_name(request.headers.get(SESSION_HEADER))
+    session = check_session_name(header_value(request, SESSION_FIELD))
     if not chat_request.stream:
         answers = await cancel_if_client_leaves(request, completions.complete(chat_request, end_user, session))
-        content = encode_body(writer.body(answers))
-        return Response(content, headers=session_headers(answers), media_type="application/json")
+        return AnswerResponse(encode_body(writer.body(answers)).encode("ascii"), answers[0].session_id)
     pieces = completions.stream(chat_request, end_user, session)
     try:
         # An error before the first piece still becomes a response with its own status.
@@ -197,8 +200,22 @@ async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receiv
 
 def bearer_secret(request: Request) -> str | None:
     """Return the API key of a request."""
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    scheme, _, secret = (header_value(request, b"authorization") or "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the body of a request. Raises ClientDisconnect. Most bodies come in one message."""
+    message = await request.receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        return bytes(message.get("body", b""))
+    pieces = bytearray()
+    while message["type"] == "http.request":
+        pieces += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(pieces)
+        message = await request.receive()
+    raise ClientDisconnect
 
 
 async def cancel_if_client_leaves(request: Request, answering: Awaitable[T]) -> T:
@@ -314,12 +331,14 @@ def finish_of(completion: Completion) -> str:
 
 def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
     """Return the tokens of all answers together. Each answer was a call with the whole prompt."""
-    tokens_in, tokens_out = sum(usage.tokens_in for usage in usages), sum(usage.tokens_out for usage in usages)
+    tokens_in = tokens_out = cached = 0
+    for usage in usages:
+        tokens_in, tokens_out, cached = tokens_in + usage.tokens_in, tokens_out + usage.tokens_out, cached + usage.cache_read
     return {
         "prompt_tokens": tokens_in,
         "completion_tokens": tokens_out,
         "total_tokens": tokens_in + tokens_out,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cache_read for usage in usages)},
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 
@@ -330,13 +349,18 @@ def hermes_fields(answers: Sequence[Answer]) -> dict[str, Any]:
         "session": str(first.session_id) if first.session_id else None,
         "backend": first.backend,
         "attempts": [attempt.outcome for attempt in first.attempts],
-        "cost_usd": sum(answer.micro_usd for answer in answers) / 1_000_000,
+        "cost_usd": sum([answer.micro_usd for answer in answers]) / 1_000_000,
     }
 
 
-def session_headers(answers: Sequence[Answer]) -> dict[str, str]:
-    session_id = answers[0].session_id
-    return {"Cache-Control": "no-store", **({SESSION_HEADER: str(session_id)} if session_id else {})}
+class AnswerResponse(Response):
+    """A whole answer. Its headers are known, so they are written as ASGI takes them."""
+
+    def __init__(self, content: bytes, session_id: UUID | None) -> None:
+        self.status_code, self.background, self.body = 200, None, content
+        session = [(SESSION_FIELD, str(session_id).encode())] if session_id else []
+        length = (b"content-length", b"%d" % len(content))
+        self.raw_headers = [(b"cache-control", b"no-store"), *session, length, (b"content-type", b"application/json")]
 
 
 def model_entry(name: str) -> dict[str, Any]:

@@ -6,10 +6,11 @@ say `Host: evil.example`. So everything is for known names only, but for what sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
+from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -28,17 +29,6 @@ OVER_TLS = "hermes.over_tls"
 """Where the scope of a request says whether the client came over TLS."""
 PEER = "hermes.peer"
 """Where the scope of a request has the address that really connects: `client` may be what a trusted proxy says."""
-
-
-class PeerMemory:
-    """ASGI middleware that notes who connects, before proxy headers replace it. It stands outside all others."""
-
-    def __init__(self, app: AsgiApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        scope[PEER] = scope.get("client")
-        await self._app(scope, receive, send)
 
 
 def peer_of(request: Request) -> str:
@@ -87,10 +77,9 @@ class KnownHosts:
     def __contains__(self, host: str) -> bool:
         return host in self.names or any(name.startswith("*.") and host.endswith(name[1:]) for name in self.names)
 
-    def allow(self, scope: AsgiScope) -> bool:
-        """Whether a request is for a known name, or for the address of this machine that the client connected to: no name that could
-        point elsewhere."""
-        host, server = host_in(scope), scope.get("server")
+    def allow(self, host: str, server: Sequence[Any] | None) -> bool:
+        """Whether a request is for a known name, or for `server`, the address of this machine that the client connected to: no name that
+        could point elsewhere."""
         return bool(host) and (is_local_name(host) or host in self or (server is not None and host == server[0]))
 
     def is_foreign(self, scope: AsgiScope) -> bool:
@@ -110,6 +99,14 @@ class KnownHosts:
 
 def header_values(scope: AsgiScope, wanted: bytes) -> list[bytes]:
     return [value for name, value in scope["headers"] if name == wanted]
+
+
+def header_value(request: Request, wanted: bytes) -> str | None:
+    """Return the first value of a header of a request, as `request.headers` does; None if it has none."""
+    for name, value in request.scope["headers"]:
+        if name == wanted:
+            return str(value, "latin-1")
+    return None
 
 
 def host_in(scope: AsgiScope) -> str:
@@ -134,21 +131,21 @@ class HostGuard:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        error = self._find_fault(scope) if scope["type"] == "http" else None
+        host = host_in(scope)
+        error = self._find_fault(scope, host) if scope["type"] == "http" else None
         if error is not None:
             await api_error_response(error)(scope, receive, send)
             return
-        scope[OVER_TLS] = scope.get("scheme") == "https" or host_in(scope) in self._hosts.tls_names
+        scope[OVER_TLS] = scope.get("scheme") == "https" or host in self._hosts.tls_names
         await self._app(scope, receive, send)
 
-    def _find_fault(self, scope: AsgiScope) -> ApiError | None:
+    def _find_fault(self, scope: AsgiScope, host: str) -> ApiError | None:
         path: str = scope["path"]
         if path in OPEN_PATHS or is_below(path, WEBHOOKS_PATH):
             return None
-        if not self._hosts.allow(scope):
+        if not self._hosts.allow(host, scope.get("server")):
             return ApiError(421, "unknown_host", "This server is not reached under this name; the setting web.hosts allows further ones.")
-        has_own_check = any(is_below(path, prefix) for prefix in OWN_ORIGIN_PATHS)
-        if not has_own_check and self._hosts.is_foreign(scope):
+        if self._hosts.is_foreign(scope) and not any(is_below(path, prefix) for prefix in OWN_ORIGIN_PATHS):
             return ApiError(403, "foreign_origin", "This server does not answer pages of other sites.")
         return None
 
@@ -172,7 +169,7 @@ class PlainHttpGuard:
 
 
 def is_below(path: str, prefix: str) -> bool:
-    return path == prefix or path.startswith(f"{prefix}/")
+    return path.startswith(prefix) and (len(path) == len(prefix) or path[len(prefix)] == "/")
 
 
 PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})

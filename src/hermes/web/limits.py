@@ -70,7 +70,8 @@ def too_many_requests(wait_s: float) -> ApiError:
 
 def address_of(request: Request) -> str:
     """Return the address of a request's sender. Behind a proxy that is the proxy, unless the server trusts it and it names its client."""
-    return request.client.host if request.client else ""
+    client = request.scope.get("client")
+    return client[0] if client else ""
 
 
 def source_of(address: str) -> str:

@@ -177,7 +177,7 @@ class HttpClient:
         raise TransportError(reason, may_have_arrived=progress.is_written)
 
     def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
+        if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, limit_per_host=self._per_host, keepalive_timeout=self._idle_s),
                 cookie_jar=aiohttp.DummyCookieJar(),

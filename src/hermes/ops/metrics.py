@@ -108,18 +108,18 @@ class Metrics:
     def count(self, call: ModelCall) -> None:
         """The port CallMeter."""
         for attempt in call.attempts:
-            self.llm_attempts.labels(attempt.backend, attempt.outcome.partition(":")[0]).inc()
+            self.llm_attempts.known[attempt.backend, attempt.outcome.partition(":")[0]].inc()
         backend = call.backend or "none"
         if call.cache_hit:
             self.llm_cache_hits.labels(backend, call.tier).inc()
             return
         if call.outcome is CallOutcome.ANSWERED:
-            self.llm_calls.labels(backend, call.tier).inc()
+            self.llm_calls.known[backend, call.tier].inc()
         else:
             self.llm_unanswered.labels(call.tier, str(call.outcome)).inc()
-        self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
-        self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
-        self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
+        self.llm_tokens.known[backend, "in"].inc(call.usage.tokens_in)
+        self.llm_tokens.known[backend, "out"].inc(call.usage.tokens_out)
+        self.llm_cost.known[backend, call.tier].inc(call.micro_usd / 1_000_000)
 
     def count_saved(self, call: ModelCall, micro_usd: int) -> None:
         """The port CallMeter."""
@@ -249,8 +249,8 @@ class RequestCounter:
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_template(scope)
-            self._metrics.requests.labels(method, route, str(status)).inc()
-            self._metrics.latency.labels(method, route).observe(time.perf_counter() - began)
+            self._metrics.requests.known[method, route, str(status)].inc()
+            self._metrics.latency.known[method, route].observe(time.perf_counter() - began)
             if status >= 500:
                 self._metrics.errors.labels(method, route).inc()
 

@@ -119,8 +119,9 @@ class AnswerDraft:
         if "usage" in body:
             self.usage |= usage_fields(body["usage"])
         for key in KEPT_FIELDS:
-            if body.get(key):
-                self.extra[key] = body[key]
+            value = body[key] if key in body else None  # noqa: SIM401  # without a call for each
+            if value:
+                self.extra[key] = value
         if "prompt_token_ids" in body:
             self._add_prompt_ids(body)
         if "metadata" in body:

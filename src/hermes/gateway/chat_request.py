@@ -244,7 +244,7 @@ def integer_field(body: Mapping[str, Any], name: str, minimum: int, maximum: int
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+    if type(value) is not int or not minimum <= value <= maximum:
         raise InvalidChatRequest(name, f"expected a whole number from {minimum} to {maximum}", value)
     return value
 
@@ -286,7 +286,7 @@ def plain_message(message: ChatMessage) -> dict[str, Any] | None:
 
 def message_key(message: ChatMessage) -> bytes:
     """The bytes by which a message is recognised, whatever fields the client added or nulls it left out."""
-    if len(message) == 2 and message["role"] != "developer" and isinstance(message.get("content"), str):
+    if len(message) == 2 and message["role"] != "developer" and type(message.get("content")) is str:
         return canonical_message(message)  # the usual case: it has nothing to leave out
     return canonical(role_fields(message))
 

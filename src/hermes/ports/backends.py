@@ -64,6 +64,8 @@ class ModelRequest:
     def needs_vision(self) -> bool:
         """Whether one of the messages has an image."""
         contents = [message["content"] for message in self.messages if "content" in message and type(message["content"]) is not str]
+        if not contents:
+            return False
         parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
         return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from types import TracebackType
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import TurnOrigin, client_names
@@ -81,8 +81,10 @@ class ApiAuth:
         if not key.has_scope(scope):
             raise ApiError(403, "wrong_scope", f"This API key lacks the scope {scope}; {describe_scopes(key)}")
         if is_counted and self._use is not None:
-            with key_errors():
+            try:  # and not `with key_errors()`: every request comes through here
                 await self._use.count_request(key.id, key.limits)
+            except KEY_LIMIT_ERRORS as error:
+                raise key_api_error(error) from error
         return key
 
     async def check_quota(self, key: ApiKey) -> None:
@@ -140,24 +142,16 @@ class ApiAuth:
 INVALID_TOKEN = 'Bearer error="invalid_token"'  # noqa: S105  # a header's value
 
 
-class KeyErrors:
-    """Turns the errors of a key that has reached a limit, or may not name a user, into responses."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if isinstance(error, KeyQuotaSpent | KeyRateReached | KeyForbids):
-            raise key_api_error(error) from error
+KEY_LIMIT_ERRORS = (KeyQuotaSpent, KeyRateReached, KeyForbids)
 
 
-KEY_ERRORS = KeyErrors()
-
-
-def key_errors() -> KeyErrors:
-    """Turn the errors of a key that has reached a limit, or may not name a user, into responses. It has no state, so every block has the
-    same object."""
-    return KEY_ERRORS
+@contextmanager
+def key_errors() -> Iterator[None]:
+    """Turn the errors of a key that has reached a limit, or may not name a user, into responses."""
+    try:
+        yield
+    except KEY_LIMIT_ERRORS as error:
+        raise key_api_error(error) from error
 
 
 def digest_of(secret: str) -> bytes:

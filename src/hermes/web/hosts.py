@@ -111,8 +111,13 @@ def header_value(request: Request, wanted: bytes) -> str | None:
 
 def host_in(scope: AsgiScope) -> str:
     """Return the name that a request is for, in lower case and without its port; empty if it has none, or several."""
-    values = header_values(scope, b"host")
-    return name_in(values[0]) if len(values) == 1 else ""
+    found = None
+    for name, value in scope["headers"]:
+        if name == b"host":
+            if found is not None:
+                return ""
+            found = value
+    return "" if found is None else name_in(found)
 
 
 @lru_cache(256)

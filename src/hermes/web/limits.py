@@ -96,8 +96,10 @@ class BodyLimit:
         self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
 
     def _limit(self, path: str) -> int:
+        if own := self._wider.get(path):
+            return own
         limits = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
-        return self._wider.get(path) or next(limits, self._max_bytes)
+        return next(limits, self._max_bytes)
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS_METHODS:

@@ -71,4 +71,4 @@ def test_known_series_are_those_of_the_labels_and_as_many() -> None:
     others = {counter.known["x", str(number)] for number in range(2 * MAX_SERIES)}
     assert len(others) == MAX_SERIES
     assert counter.labels(OTHER, OTHER) in others
-    assert len(counter.known) == MAX_SERIES
+    assert len(counter.known) == MAX_SERIES + 1

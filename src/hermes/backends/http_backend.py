@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from hermes.backends.vendor_answers import (
     AnswerParts,
@@ -45,15 +45,13 @@ from hermes.ports.backends import (
     Unreachable,
     Unsupported,
 )
-from hermes.values import value
 
 encode_body = json_encoder(sort_keys=False)
 FINAL_LINE_BREAKS = b"\n\n"
 """Line breaks that some servers leave out at the end of a stream."""
 
 
-@value(frozen=True, slots=True)
-class EncodedRequest:
+class EncodedRequest(NamedTuple):
     """One request as it goes over the wire."""
 
     ask: ModelRequest

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from math import isnan
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hermes.gateway.prices import answer_tokens, prompt_tokens
 from hermes.ports.backends import TOKEN_MISMATCH, ChatMessage, Delta, ModelRequest, Usage
-from hermes.values import value
 
 # --- the vendor's JSON: every value has the expected type, or MalformedAnswer says where it has not
 
@@ -156,8 +155,7 @@ class CannotEncode(Exception):
     """A part of the request has no form that this vendor takes. The message says which part, without quoting it."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class TokenCounts:
+class TokenCounts(NamedTuple):
     """The vendor's token counts so far; None where it has given no count (yet)."""
 
     tokens_in: int | None = None
@@ -167,8 +165,7 @@ class TokenCounts:
     cache_write_1h: int = 0
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class ReturnedTokens:
+class ReturnedTokens(NamedTuple):
     """Token ids and logprobs as the server returned them."""
 
     prompt: Sequence[int] | None = None
@@ -176,8 +173,7 @@ class ReturnedTokens:
     logprobs: Sequence[float] | None = None
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class AnswerParts:
+class AnswerParts(NamedTuple):
     """An answer, or the part of it that has come so far."""
 
     message: ChatMessage
@@ -186,7 +182,7 @@ class AnswerParts:
     model: str | None = None
     tokens: ReturnedTokens = ReturnedTokens()
     policy_version: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = MappingProxyType({})
 
 
 class StreamReader(Protocol):

@@ -234,11 +234,11 @@ class RequestCounter:
             return
         began, status, has_started = time.perf_counter(), 500, False  # if the app raises, the answer is 500
 
-        async def send_and_note_status(message: AsgiMessage) -> None:
+        def send_and_note_status(message: AsgiMessage) -> Awaitable[None]:
             nonlocal status, has_started
             if not has_started and message["type"] == "http.response.start":
                 status, has_started = message["status"], True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_and_note_status)

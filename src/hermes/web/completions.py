@@ -147,22 +147,25 @@ def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
     return routes
 
 
+CompletionsHandler = Callable[[Request], Awaitable[Response]]
+
+
 class CompletionsShortcut:
     """ASGI middleware that calls some handlers of POST requests directly: the way through FastAPI costs as much as the call of the model
     itself.
 
     The routes exist all the same, for the readers of the API's description."""
 
-    def __init__(self, app: AsgiApp, handlers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
+    def __init__(self, app: AsgiApp, handlers: Mapping[str, CompletionsHandler]) -> None:
         self._app, self._handlers = app, handlers
         self._routes = {path: SimpleNamespace(path=path) for path in handlers}
         """The routes under which the metrics count these requests."""
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         handler = self._handlers.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if handler is None:
-            await self._app(scope, receive, send)
-            return
+        return self._app(scope, receive, send) if handler is None else self._answer(handler, scope, receive, send)
+
+    async def _answer(self, handler: CompletionsHandler, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         scope["route"] = self._routes[scope["path"]]
         try:
             response = await handler(Request(scope, receive))

@@ -6,7 +6,7 @@ say `Host: evil.example`. So everything is for known names only, but for what sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
@@ -135,14 +135,14 @@ class HostGuard:
     def __init__(self, app: AsgiApp, hosts: KnownHosts) -> None:
         self._app, self._hosts = app, hosts
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
+        # No coroutine of its own: the app's is given on, and what resumes it does not come through here.
         host = host_in(scope)
         error = self._find_fault(scope, host) if scope["type"] == "http" else None
         if error is not None:
-            await api_error_response(error)(scope, receive, send)
-            return
+            return api_error_response(error)(scope, receive, send)
         scope[OVER_TLS] = scope.get("scheme") == "https" or host in self._hosts.tls_names
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _find_fault(self, scope: AsgiScope, host: str) -> ApiError | None:
         path: str = scope["path"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
@@ -101,10 +101,9 @@ class BodyLimit:
         limits = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
         return next(limits, self._max_bytes)
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         if scope["type"] != "http" or scope["method"] in BODILESS_METHODS:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         declared, read, limit = declared_length(scope), 0, self._limit(scope["path"])
 
         async def limited() -> AsgiMessage:
@@ -118,7 +117,7 @@ class BodyLimit:
                 raise too_large(limit)
             return message
 
-        await self._app(scope, limited, send)
+        return self._app(scope, limited, send)  # no coroutine of its own, as in HostGuard
 
 
 def too_large(limit: int) -> HTTPException:

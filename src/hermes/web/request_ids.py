@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Awaitable
 
 from structlog.contextvars import bind_contextvars
 
@@ -22,21 +23,20 @@ class RequestIds:
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         scope[PEER] = scope.get("client")
         request_id = client_id(scope) or b"req_" + os.urandom(16).hex().encode()
 
-        async def send_with_id(message: AsgiMessage) -> None:
+        def send_with_id(message: AsgiMessage) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID_HEADER]
                 message = {**message, "headers": [*headers, (REQUEST_ID_HEADER, request_id)]}
-            await send(message)
+            return send(message)
 
         bind_contextvars(request_id=request_id.decode())  # the task of this request ends with it, and its context too
-        await self._app(scope, receive, send_with_id)
+        return self._app(scope, receive, send_with_id)  # no coroutine of its own, as in HostGuard
 
 
 def client_id(scope: AsgiScope) -> bytes | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from hermes import __version__
@@ -41,7 +41,7 @@ from hermes.web.anthropic_messages import COUNT_PATH as MESSAGES_COUNT_PATH
 from hermes.web.anthropic_messages import MESSAGES_PATH, AnthropicEndpoint, anthropic_routes
 from hermes.web.api_auth import ApiAuth
 from hermes.web.chat_page import chat_routes
-from hermes.web.completions import CHAT_PATH, CompletionsEndpoint, CompletionsShortcut, completion_routes
+from hermes.web.completions import CHAT_PATH, CompletionsEndpoint, CompletionsHandler, CompletionsShortcut, completion_routes
 from hermes.web.connections import ConnectionLimits, Connections, GuardedProtocol, end_dead_connections
 from hermes.web.console.routes import CONSOLE_PATH, console_web_from, install_console
 from hermes.web.embeddings import EMBEDDINGS_PATH, EmbeddingsEndpoint, embeddings_routes
@@ -200,7 +200,7 @@ def create_web(services: WebServices) -> Web:
     return Web(add_guards(web, services, shortcuts), services.metrics, web.openapi)
 
 
-def add_guards(app: AsgiApp, services: WebServices, shortcuts: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> AsgiApp:
+def add_guards(app: AsgiApp, services: WebServices, shortcuts: Mapping[str, CompletionsHandler]) -> AsgiApp:
     """Return the app with what every request passes through, and with shortcuts that stand beside it."""
     whole_chats = (*shortcuts, EMBEDDINGS_PATH, RESPONSES_COUNT_PATH, MESSAGES_COUNT_PATH)
     wider = {**dict.fromkeys(whole_chats, services.completions_settings.max_body_bytes), "/webhooks/": MAX_WEBHOOK_BYTES}

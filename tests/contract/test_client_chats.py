@@ -361,3 +361,20 @@ async def test_a_chat_is_unchanged_until_it_goes_on_or_is_gone(house: House) -> 
     grown = await house.chats.add(house.alice, chat, entries(user("two"), said("2"), sample_id="b"), None, call_of(house))
     assert grown is not None
     assert [await house.chats.is_unchanged(each) for each in (chat, grown)] == [False, True]
+
+
+def traced_mark(*traces: int) -> ChatFingerprint:
+    """A fingerprint with the traces of these numbers, the first of a list and the others of spans."""
+    digests = [bytes([number]) * 32 for number in traces]
+    return replace(marks(user("one"), said("1"))[0], traces=ChatTraces(contexts=tuple(digests[:1]), spans=tuple(digests[1:])))
+
+
+async def test_a_trace_is_found_for_its_own_user_alone_also_of_many_who_ask_at_once(house: House) -> None:
+    async with house.database.begin() as tx:
+        for user_id, traces in ((house.alice, (1, 2)), (house.alice, (3, 4)), (house.bob, (5, 6))):
+            chat = await house.chats.begin(tx, "shop", user_id)
+            await house.chats.note(tx, user_id, chat.session_id, chat.head, traced_mark(*traces))
+    asked = [(user_id, traces) for user_id in (house.alice, house.bob) for traces in ((1,), (9, 4), (9, 6), (5,), (7, 8), ())]
+    found = await asyncio.gather(*(house.chats.is_traced(user_id, traced_mark(*traces).traces) for user_id, traces in asked))
+    assert found == [True, True, False, False, False, False, False, False, True, True, False, False]
+    assert found == [bool(await house.chats.trace(user_id, traced_mark(*traces).traces)) for user_id, traces in asked]

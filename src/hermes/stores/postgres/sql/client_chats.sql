@@ -71,16 +71,16 @@ select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_t
 -- Writes the answers of many calls: of each its messages, the sample, its fingerprint and its call; or nothing of it, if the head of its chat
 -- has changed, if its sample is known, or if a chat is to be begun although the request has a trace of one. A session comes once at most.
 with given as (
-    select * from rows from (
-        jsonb_to_recordset(%(answers)s::jsonb) as (
-            session_id uuid, user_id uuid, account_id text, channel_id text, head text, new_head text, count integer, mark uuid,
-            length integer, quotes bigint[], traces bigint[], call jsonb
-        ),
-        unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[])
-    ) with ordinality as new (
-        session_id, user_id, account_id, channel_id, head, new_head, count, mark, length, quotes, traces, call,
-        seed, nodes, shown, whole, echo, place
-    )
+    select new.*, ordinality as place, user_id || '/' || session_id as channel_id from rows from (
+        unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[]),
+        -- JSON and not JSONB: each value is read once. The columns of the call are added to these.
+        json_to_recordset(%(answers)s) as (
+            session_id uuid, user_id uuid, account_id text, head text, new_head text, count integer, mark uuid, length integer,
+            quotes bigint[], traces bigint[],
+
+-- name: record_rest
+        )
+    ) with ordinality as new (seed, nodes, shown, whole, echo)
 ), sampled as (
     select * from unnest(
         %(sample_places)s::integer[], %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[],
@@ -107,7 +107,7 @@ with given as (
 ), moved as (
     update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()
     from given
-    where sessions.id = given.session_id and sessions.head = given.head and sessions.length > 0
+    where given.head is not null and sessions.id = given.session_id and sessions.head = given.head and sessions.length > 0
         and (given.user_id, given.account_id) in (select user_id, account_id from known) and not exists (
         -- One look into the index for each sample, however many samples there are.
         select from sampled,
@@ -116,7 +116,8 @@ with given as (
     )
     returning sessions.id, live, sessions.length - given.count as before
 ), placed as (
-    select given.*, live, before from (select * from begun union all select * from moved) as written join given on session_id = id
+    select given.*, live, before
+    from (select * from begun union all select * from moved) as written join given on given.session_id = written.id
 ), messages as (
     insert into graph_messages (session_id, address, body)
     select session_id, address, body
@@ -139,15 +140,17 @@ with given as (
 ), called as (
 
 -- name: record_end
+    from placed order by place
+    on conflict (id) do nothing
 )
-select session_id from placed
+select place from placed
 
--- name: is_traced
--- Which requests have a trace of a chat, as in `trace`: their numbers.
-select distinct place
-from unnest(%(places)s::integer[], %(users)s::uuid[], %(quotes)s::bigint[]) as given (place, user_id, quote),
-    lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
-where near.user_id = given.user_id
+-- name: find_traced
+-- Which of these traces chats of these users have. One look into the index for all of them; it finds the rows of other users too, which are
+-- few: a trace is a digest under its user's key.
+select distinct user_id, quote
+from (select user_id, quotes from door_samples where quotes && %(quotes)s::bigint[] offset 0) as near, unnest(quotes) as quote
+where user_id = any(%(users)s::uuid[]) and quote = any(%(quotes)s::bigint[])
 
 -- name: recorded
 -- Whether `record` wrote the call with its sample. Calls are looked for by their id alone: they lie in months.

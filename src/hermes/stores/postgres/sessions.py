@@ -35,9 +35,18 @@ if TYPE_CHECKING:
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
-RECORD = PositionalQuery.of(b"\n".join((CHATS["record"], CALLS["types"], CHATS["record_rest"], CALLS["insert"], CHATS["record_end"])))
-"""Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls."""
-FIND_TRACED = PositionalQuery.of(CHATS["find_traced"])
+
+
+def record_query(*more: bytes) -> PositionalQuery:
+    """Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls;
+    and what `more` writes."""
+    calls = (CALLS["insert"], CHATS["record_calls"], CALLS["types"], CHATS["record_end"])
+    return PositionalQuery.of(b"\n".join((CHATS["record"], *more, CHATS["record_samples"], *calls)))
+
+
+RECORD, RECORD_WITH_OVERLAYS = record_query(), record_query(CHATS["record_overlays"])
+"""Two, because a part of a statement takes PostgreSQL time also if it has nothing to write, and most answers have no overlays."""
+FIND_TRACED, FIND_HEADS = PositionalQuery.of(CHATS["find_traced"]), PositionalQuery.of(CHATS["heads"])
 DIGEST_LABEL = "door"
 """Stored digests depend on it, so it stays."""
 DIGEST_BYTES = 16
@@ -363,7 +372,10 @@ class RecordedAnswer(NamedTuple):
 
 async def record_answers(tx: Transaction, answers: Sequence[RecordedAnswer]) -> list[bool]:
     """Write answers, each of another session; return which were written."""
-    written = set(await fetch_positional(tx, RECORD, record_values(answers)))
+    query, values = RECORD, record_values(answers)
+    if any(answer.row["overlays"] for answer in answers):
+        query, values = RECORD_WITH_OVERLAYS, values | overlay_values(answers)
+    written = set(await fetch_positional(tx, query, values))
     return [place in written for place in range(1, len(answers) + 1)]
 
 
@@ -379,17 +391,31 @@ def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
     marks = [answer.fingerprint for answer in answers]
     return {
         "answers": compact_json([answer_columns(answer) for answer in answers]),
+        "calls": compact_json([call_row(answer.call) for answer in answers]),
         "seeds": bytea_array([answer.chat.seed or None for answer in answers]),
         "nodes": bytea_array([row["nodes"] for row in rows]),
         "shown": bytea_array([mark["shown"] for mark in marks]),
         "whole": bytea_array([mark["whole"] for mark in marks]),
         "echo": bytea_array([mark["echo"] for mark in marks]),
         "places": places_of("addresses", rows),
-        **{name: bytea_array(joined(name, rows)) for name in ("addresses", "bodies", "overlays", "overlay_bodies")},
-        "overlay_places": places_of("overlays", rows),
+        "addresses": bytea_array(joined("addresses", rows)),
+        "bodies": bytea_array(joined("bodies", rows)),
         "sample_places": places_of("names", rows),
         "indices": integer_array(joined("indices", rows)),
-        **{name: bytea_array(joined(name, rows)) for name in ("names", "responses", "sample_overlays", "sample_bodies")},
+        "names": bytea_array(joined("names", rows)),
+        "responses": bytea_array(joined("responses", rows)),
+        "sample_overlays": bytea_array(joined("sample_overlays", rows)),
+        "sample_bodies": bytea_array(joined("sample_bodies", rows)),
+    }
+
+
+def overlay_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
+    """The further values of `record_overlays`."""
+    rows = [answer.row for answer in answers]
+    return {
+        "overlay_places": places_of("overlays", rows),
+        "overlays": bytea_array(joined("overlays", rows)),
+        "overlay_bodies": bytea_array(joined("overlay_bodies", rows)),
     }
 
 
@@ -406,7 +432,7 @@ def places_of(name: str, rows: Sequence[Mapping[str, Any]]) -> IntegerArray:
 def answer_columns(answer: RecordedAnswer) -> dict[str, Any]:
     """An answer's columns that are no binary, and those of its call."""
     return {
-        **call_row(answer.call),
+        "account_id": answer.call.account_id,
         "session_id": str(answer.chat.session_id),
         "user_id": str(answer.user_id),
         "head": None if answer.chat.seed else answer.chat.head,
@@ -429,16 +455,8 @@ async def find_traced(tx: Transaction, requests: Sequence[tuple[UUID, Sequence[i
 
 async def find_heads(tx: Transaction, sessions: Sequence[UUID]) -> list[str | None]:
     """The head of each session's list; None for a session that is gone."""
-    found = await fetch_rows(tx, SessionHead, CHATS["heads"], {"ids": uuid_array(sessions)})
-    heads = {each.session_id: each.head for each in found}
+    heads = dict(await fetch_positional(tx, FIND_HEADS, {"ids": uuid_array(sessions)}, row=tuple_row))
     return [heads.get(session_id) for session_id in sessions]
-
-
-class SessionHead(NamedTuple):
-    """A session, and the head of its list."""
-
-    session_id: UUID
-    head: str
 
 
 class NewClientChat(NamedTuple):

@@ -71,16 +71,15 @@ select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_t
 -- Writes the answers of many calls: of each its messages, the sample, its fingerprint and its call; or nothing of it, if the head of its chat
 -- has changed, if its sample is known, or if a chat is to be begun although the request has a trace of one. A session comes once at most.
 with given as (
-    select new.*, ordinality as place, user_id || '/' || session_id as channel_id from rows from (
-        unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[]),
-        -- JSON and not JSONB: each value is read once. The columns of the call are added to these.
+    select new.*, user_id || '/' || session_id as channel_id from rows from (
         json_to_recordset(%(answers)s) as (
             session_id uuid, user_id uuid, account_id text, head text, new_head text, count integer, mark uuid, length integer,
-            quotes bigint[], traces bigint[],
-
--- name: record_rest
-        )
-    ) with ordinality as new (seed, nodes, shown, whole, echo)
+            quotes bigint[], traces bigint[]
+        ),
+        unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[])
+    ) with ordinality as new (
+        session_id, user_id, account_id, head, new_head, count, mark, length, quotes, traces, seed, nodes, shown, whole, echo, place
+    )
 ), sampled as (
     select * from unnest(
         %(sample_places)s::integer[], %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[],
@@ -97,7 +96,6 @@ with given as (
             lateral (select user_id from door_samples where quotes @> array[trace.quote] offset 0) as near
         where near.user_id = given.user_id
     )
-    order by place
     returning id, channel_id
 ), begun as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
@@ -123,14 +121,18 @@ with given as (
     select session_id, address, body
     from unnest(%(places)s::integer[], %(addresses)s::bytea[], %(bodies)s::bytea[]) as new (place, address, body) join placed using (place)
     on conflict do nothing
+
+-- name: record_overlays
 ), overlays as (
     insert into graph_overlays (session_id, address, body)
     select session_id, address, body
     from unnest(%(overlay_places)s::integer[], %(overlays)s::bytea[], %(overlay_bodies)s::bytea[]) as new (place, address, body)
         join placed using (place)
     on conflict do nothing
+
+-- name: record_samples
 ), log as (
-    insert into graph_log (session_id, nodes) select session_id, nodes from placed order by place
+    insert into graph_log (session_id, nodes) select session_id, nodes from placed
 ), samples as (
     insert into graph_samples (session_id, name, head, index, response, overlay, body)
     select session_id, name, live, before + index, response, overlay, body from sampled join placed using (place) order by number
@@ -139,8 +141,12 @@ with given as (
     select user_id, session_id, new_head, length, shown, whole, echo, quotes from placed where length is not null order by place
 ), called as (
 
+-- name: record_calls
+-- The calls come beside the answers, so that the parts above do not pass their many columns on.
+    from placed join rows from (json_to_recordset(%(calls)s) as (
+
 -- name: record_end
-    from placed order by place
+    )) with ordinality as call on call.ordinality = place
     on conflict (id) do nothing
 )
 select place from placed

@@ -253,6 +253,32 @@ async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: Ho
     assert again.known == mark
 
 
+@pytest.mark.parametrize("with_tools", [(), (1,), (0, 1, 2)])
+async def test_answers_that_are_recorded_together_keep_what_their_own_calls_sent(
+    house: House, keyring: Keyring, with_tools: tuple[int, ...]
+) -> None:
+    async def record(number: int) -> ChatMatch | None:
+        messages = user(f"question {number}"), said(f"answer {number}")
+        question, answer = entries(*messages, sample_id=f"sample {number}")
+        tools = [{"type": "function", "function": {"name": f"tool_{number}"}}] if number in with_tools else []
+        answer = replace(answer, call=CallRecord(model=f"model {number}", tools=tools))
+        place = await house.chats.plan(house.alice)
+        return await house.chats.add(house.alice, place, [question, answer], marks(*messages)[0], call_of(house))
+
+    chats = await asyncio.gather(*map(record, range(3)))
+    async with house.database.begin() as tx:
+        for number, chat in enumerate(chats):
+            assert chat is not None
+            graph = await PostgresGraphs(keyring).load(tx, chat.session_id)
+            [response] = graph.responses()
+            assert graph == [user(f"question {number}"), said(f"answer {number}")]
+            assert response.call is not None
+            assert response.call.model == f"model {number}"
+            assert [tool["function"]["name"] for tool in response.call.tools or ()] == [f"tool_{number}"] * (number in with_tools)
+        stored = await (await connection_of(tx).execute("select count(*) from graph_overlays")).fetchone()
+    assert stored == (len(with_tools),)
+
+
 async def test_what_was_found_and_has_moved_is_not_written(house: House, keyring: Keyring) -> None:
     question, answer = user("one"), said("1")
     chat = await house.chats.add(

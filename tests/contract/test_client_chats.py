@@ -1,7 +1,7 @@
 """Chats that are found again by what was said in them."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,13 +10,15 @@ import pytest
 
 from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.graph import CallRecord
+from hermes.ports.backends import Usage
 from hermes.ports.errors import UserErased
-from hermes.ports.models import CallOutcome, CallSource, ModelCall
+from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, ModelCall
 from hermes.ports.sessions import ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.sessions import PostgresClientChats
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
@@ -251,6 +253,43 @@ async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: Ho
     again = await house.chats.look(house.alice, marks(question, answer, more, last))
     assert again is not None
     assert again.known == mark
+
+
+async def test_a_call_has_the_same_row_with_its_answer_as_by_itself(house: House) -> None:
+    attempts = (CallAttempt("a", "b", "c", "Overloaded", 3, 529), CallAttempt("d", "e", 'f"\\', "answered", 4))
+    full = replace(
+        call_of(house),
+        purpose=next(iter(CallPurpose)),
+        agent="concierge",
+        platform=Platform.COMPLETIONS,
+        api_key_id=uuid4(),
+        error="ChainFailed: Overloaded",
+        waited_ms=8,
+        times=2,
+        turn_id=uuid4(),
+        response_id="an id",
+        backend="b",
+        answered_by="mödel 🦉",
+        attempts=attempts,
+        usage=Usage(tokens_in=1, tokens_out=2, cache_read=3, cache_write=4, cache_write_1h=5, is_estimated=True),
+        rate={"since": "2026-01-01", "input": 0.1, "none": None},
+        first_token_ms=6,
+        plan=9,
+    )
+    for number, call in enumerate((call_of(house), full)):
+        alone = replace(call, id=uuid4())
+        messages = user(f"question {number}"), said(f"answer {number}")
+        place = await house.chats.plan(house.alice)
+        recorded = entries(*messages, sample_id=f"sample {number}")
+        assert await house.chats.add(house.alice, place, recorded, marks(*messages)[0], call) is not None
+        async with house.database.begin() as tx:
+            assert await PostgresModelCalls().add(tx, alone)
+            assert not await PostgresModelCalls().add(tx, alone), "the first row stands"
+            query = "select to_jsonb(calls) - array['id', 'session_id', 'created_at'] from calls where id = any(%s)"
+            rows = await (await connection_of(tx).execute(query, [[call.id, alone.id]])).fetchall()
+        assert len(rows) == 2
+        assert rows[0] == rows[1]
+        assert rows[0][0]["attempts"] == [asdict(attempt) for attempt in call.attempts]
 
 
 @pytest.mark.parametrize("with_tools", [(), (1,), (0, 1, 2)])

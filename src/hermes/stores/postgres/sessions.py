@@ -184,8 +184,9 @@ class PostgresClientChats:
         """`announced` is shared with other processes that write chats; None: there are none."""
         self._database, self._keyring, self._announced = database, keyring, announced
         self._records = StatementBatch(database, record_answers, is_done=is_recorded)
-        self._traces = StatementBatch(database, find_traced)
-        self._heads = StatementBatch(database, find_heads)
+        # Reads take a fraction of a millisecond, while the model answers: one at a time, and for more requests.
+        self._traces = StatementBatch(database, find_traced, at_once=1)
+        self._heads = StatementBatch(database, find_heads, at_once=1)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND_AND_LOCK, user_id, marks)

@@ -117,7 +117,10 @@ class StatementBatch(Generic[Item, Result]):
 
     async def _run(self, taken: Sequence[WaitingItem[Item, Result]]) -> None:
         try:
-            fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
+            if len(taken) == 1:
+                await self._run_alone(taken[0], may_be_written=False)
+                return
+            fate = await self._run_together(taken)
             if fate in (BatchFate.NOT_WRITTEN, BatchFate.UNKNOWN):
                 lines: dict[Hashable, list[WaitingItem[Item, Result]]] = {}
                 for number, each in enumerate(taken):

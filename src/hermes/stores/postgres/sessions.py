@@ -434,8 +434,8 @@ def answer_columns(answer: RecordedAnswer) -> dict[str, Any]:
     """An answer's columns that are no binary, and those of its call."""
     return {
         "account_id": answer.call.account_id,
-        "session_id": str(answer.chat.session_id),
-        "user_id": str(answer.user_id),
+        "session_id": answer.chat.session_id.hex,
+        "user_id": answer.user_id.hex,
         "head": None if answer.chat.seed else answer.chat.head,
         "new_head": answer.row["new_head"],
         "count": answer.row["count"],

@@ -50,8 +50,8 @@ FIND_TRACED, FIND_HEADS = PositionalQuery.of(CHATS["find_traced"]), PositionalQu
 DIGEST_LABEL = "door"
 """Stored digests depend on it, so it stays."""
 DIGEST_BYTES = 16
-QUOTE = Struct(">q24x")
-"""Eight bytes of the digest of a trace, as PostgreSQL indexes them."""
+QUOTE = Struct(">q")
+"""The first eight bytes of the digest of a trace, as PostgreSQL indexes them."""
 MAX_TRACED_CHATS = 4
 
 
@@ -485,7 +485,7 @@ def fingerprint_columns(mark: ChatFingerprint, keys: DataKeys) -> dict[str, Any]
 
 def quote_numbers(traces: ChatTraces, keys: DataKeys) -> list[int]:
     """The number of each trace: first those of lists, then those of spans."""
-    digests = b"".join(map(keys.digester(DIGEST_LABEL), (*traces.contexts, *traces.spans)))
+    digests = b"".join(map(keys.digester(DIGEST_LABEL, QUOTE.size), (*traces.contexts, *traces.spans)))
     return [number for (number,) in QUOTE.iter_unpack(digests)]
 
 

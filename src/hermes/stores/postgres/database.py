@@ -23,6 +23,7 @@ from hermes.stores.postgres.queries import PositionalQuery
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
 NO_VALUES: Mapping[str, Any] = {}
+
 # Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: the caller may try again.
 POSTGRES_ERRORS = (
     psycopg.OperationalError,

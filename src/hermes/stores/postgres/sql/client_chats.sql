@@ -152,11 +152,12 @@ with given as (
 select place from placed
 
 -- name: find_traced
--- Which of these traces chats of these users have. One look into the index for all of them; it finds the rows of other users too, which are
--- few: a trace is a digest under its user's key.
+-- Which of these traces chats of these users have. One look into the index for each trace, as in `trace`: with `quotes && …`, each row that has
+-- one of them would be compared with all of them, and many rows may have one.
 select distinct user_id, quote
-from (select user_id, quotes from door_samples where quotes && %(quotes)s::bigint[] offset 0) as near, unnest(quotes) as quote
-where user_id = any(%(users)s::uuid[]) and quote = any(%(quotes)s::bigint[])
+from unnest(%(quotes)s::bigint[]) as given (quote),
+    lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
+where user_id = any(%(users)s::uuid[])
 
 -- name: recorded
 -- Whether `record` wrote the call with its sample. Calls are looked for by their id alone: they lie in months.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -39,16 +38,10 @@ class ChatFingerprinter:
             if is_answer and has_content(message):
                 echo = echo_digest(message, self._keys[at - 1] if at else b"", key)
                 self.fingerprints.append(fingerprint_of(at + 1, self._shown, self._whole, echo, context))
-
-    @cached_property
-    def system(self) -> bytes:
+        self.system = system_digest(messages, self._keys)
         """The digest of the system prompt."""
-        return system_digest(self._messages, self._keys)
-
-    @cached_property
-    def shown(self) -> bytes:
+        self.shown = self._shown.digest()
         """The digest of the list, without its reasoning: the context of its next answer."""
-        return self._shown.digest()
 
     def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
         """The fingerprint of the list with this message at its end; None for an empty message. The list itself stays as it is."""

@@ -400,14 +400,14 @@ def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
         "whole": bytea_array([mark["whole"] for mark in marks]),
         "echo": bytea_array([mark["echo"] for mark in marks]),
         "places": places_of("addresses", rows),
-        "addresses": bytea_array(joined("addresses", rows)),
-        "bodies": bytea_array(joined("bodies", rows)),
+        "addresses": bytea_array(values_of("addresses", rows)),
+        "bodies": bytea_array(values_of("bodies", rows)),
         "sample_places": places_of("names", rows),
-        "indices": integer_array(joined("indices", rows)),
-        "names": bytea_array(joined("names", rows)),
-        "responses": bytea_array(joined("responses", rows)),
-        "sample_overlays": bytea_array(joined("sample_overlays", rows)),
-        "sample_bodies": bytea_array(joined("sample_bodies", rows)),
+        "indices": integer_array(values_of("indices", rows)),
+        "names": bytea_array(values_of("names", rows)),
+        "responses": bytea_array(values_of("responses", rows)),
+        "sample_overlays": bytea_array(values_of("sample_overlays", rows)),
+        "sample_bodies": bytea_array(values_of("sample_bodies", rows)),
     }
 
 
@@ -416,18 +416,18 @@ def overlay_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
     rows = [answer.row for answer in answers]
     return {
         "overlay_places": places_of("overlays", rows),
-        "overlays": bytea_array(joined("overlays", rows)),
-        "overlay_bodies": bytea_array(joined("overlay_bodies", rows)),
+        "overlays": bytea_array(values_of("overlays", rows)),
+        "overlay_bodies": bytea_array(values_of("overlay_bodies", rows)),
     }
 
 
-def joined(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def values_of(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """What all answers have in a column, the first answer first."""
     return [value for row in rows for value in row[name]]
 
 
 def places_of(name: str, rows: Sequence[Mapping[str, Any]]) -> IntegerArray:
-    """The number of its answer, for each value of `joined`."""
+    """The number of its answer, for each value of `values_of`."""
     return integer_array([place for place, row in enumerate(rows, 1) for _ in row[name]])
 
 

@@ -309,10 +309,12 @@ class Gateway:
         try:
             await self._check_caps(caller)  # all are under way together
             unwell = UnwellModels() if looking is None else UnwellModels(self.watch, await looking)
-            return await reserving, unwell
+            # Shielded: a reservation that ends although its caller has left is given back before the process ends.
+            hold = reserving.result() if reserving.done() else await asyncio.shield(reserving)
         except BaseException:
             self.records.start(self._give_back(reserving))  # it may still succeed, and no call will use it
             raise
+        return hold, unwell
 
     async def _reserve_budgets(self, caller: Caller, tier: Tier, *, tokens: int, lease_s: float, claim: KeyClaim | None) -> BudgetHold:
         """Reserve the budgets. A call of a turn waits for the rates of its key as long as it would for a slot: its message was accepted. A
@@ -347,10 +349,8 @@ class Gateway:
                 raise error
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
-        await asyncio.wait([reserving])
-        if not reserving.cancelled() and reserving.exception() is None:
-            with suppress(PortError):
-                await self.budgets.release(reserving.result())
+        with suppress(PortError):  # also if the reservation failed
+            await self.budgets.release(await reserving)
 
     def _refuse(self, caller: Caller, error: NoAnswer | PortError, run: ChainRun | None = None) -> None:
         """Record that no backend was asked. Neither waits nor raises."""

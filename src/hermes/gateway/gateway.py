@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -305,9 +305,10 @@ class Gateway:
         """Check kill switch and caps; reserve the budgets of user and key, and read the breakers meanwhile. CallsPaused comes before
         BudgetSpent."""
         reserving = self.records.start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
+        checking = self._check_caps(caller)  # before `look`, which begins the trip: what begins after it waits for the next one
         looking = None if self.watch is None else self.watch.look([link.address for link in links])
         try:
-            await self._check_caps(caller)  # all are under way together
+            await checking
             unwell = UnwellModels() if looking is None else UnwellModels(self.watch, await looking)
             # Shielded: a reservation that ends although its caller has left is given back before the process ends.
             hold = reserving.result() if reserving.done() else await asyncio.shield(reserving)
@@ -337,16 +338,12 @@ class Gateway:
                     raise
                 await asyncio.sleep(min(left_s, error.wait_s, random.uniform(0.05, RATE_LOOK_S)))  # noqa: S311  # no secret
 
-    async def _check_caps(self, caller: Caller) -> None:
+    def _check_caps(self, caller: Caller) -> Awaitable[None]:
         """Raise CallsPaused at the kill switch, the platform's cap, the agent's cap or the fleet's; the first of these that holds."""
         caps = self.agent_caps
         if caps is None or caller.agent is None or not caps.has_cap(caller.agent):
-            await self.spend.admit(self.cap_micro_usd)
-            return
-        checks = await asyncio.gather(self.spend.admit(self.cap_micro_usd), caps.admit(caller.agent), return_exceptions=True)
-        for error in checks:
-            if error is not None:
-                raise error
+            return self.spend.admit(self.cap_micro_usd)
+        return raise_first(asyncio.gather(self.spend.admit(self.cap_micro_usd), caps.admit(caller.agent), return_exceptions=True))
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
         with suppress(PortError):  # also if the reservation failed
@@ -482,6 +479,13 @@ class Gateway:
                 message=message, finish_reason=outcome, usage=usage, model=link.answers_as, derived=("model",), request_digest=""
             )
         await self.records.write(admitted.hold, call, completion, recorder)
+
+
+async def raise_first(checks: Awaitable[Sequence[BaseException | None]]) -> None:
+    """Raise the first error among them."""
+    for error in await checks:
+        if error is not None:
+            raise error
 
 
 RATE_LOOK_S = 0.25

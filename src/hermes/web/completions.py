@@ -173,8 +173,8 @@ class CompletionsShortcut:
             response = api_error_response(error)
         except HTTPException as error:  # the body is too large
             response = api_error_response(ApiError(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
-        except ClientDisconnect:  # before its request was whole
-            return
+        except ClientDisconnect:  # before its request was whole: nobody reads this, but the metrics count it as no fault of Hermes
+            response = api_error_response(ApiError(499, "client_left", "The client has disconnected."))
         if isinstance(response, StreamingResponse):
             await stream_to_reader(response, scope, receive, send)
         else:

@@ -305,9 +305,9 @@ class Gateway:
         """Check kill switch and caps; reserve the budgets of user and key, and read the breakers meanwhile. CallsPaused comes before
         BudgetSpent."""
         reserving = self.records.start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
-        checking = self._check_caps(caller)  # before `look`, which begins the trip: what begins after it waits for the next one
-        looking = None if self.watch is None else self.watch.look([link.address for link in links])
         try:
+            checking = self._check_caps(caller)  # before `look`, which begins the trip: what begins after it waits for the next one
+            looking = None if self.watch is None else self.watch.look([link.address for link in links])
             await checking
             unwell = UnwellModels() if looking is None else UnwellModels(self.watch, await looking)
             # Shielded: a reservation that ends although its caller has left is given back before the process ends.

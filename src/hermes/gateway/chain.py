@@ -216,12 +216,12 @@ class ChainRun:
                 continue
             if not await self._take_slot(link, wait_s):
                 continue
-            self.partial, first_delta, answered = PartialAnswer(), None, None
-            # The first delta must come within the attempt's share, and soon; after it this link may use the rest of the deadline.
-            timeout_s, ask = self._first_token_s(link, share), self._ask_for(link)
-            until = self._attempt_began + timeout_s
+            self.partial, first_delta, answered, timeout_s = PartialAnswer(), None, None, 0.0
             try:
                 try:
+                    # The first delta must come within the attempt's share, and soon; after it this link may use the rest of the deadline.
+                    timeout_s, ask = self._first_token_s(link, share), self._ask_for(link)
+                    until = self._attempt_began + timeout_s
                     with self._span(link) as span:
                         async with aclosing(link.backend.stream(ask, link.model, timeout_s=self._left_s)) as pieces:
                             while answered is None:

@@ -24,7 +24,7 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("trajectories",),
     ("",),  # hermes/__init__.py, the door: it shows the library, so it comes right after it
     ("event_log",),
-    ("values", "turn", "graphemes", "time_ids", "tasks", "http_client"),
+    ("turn", "graphemes", "time_ids", "tasks", "http_client"),
     ("ports",),
     ("router",),
     ("soul", "gateway", "tools", "delivery"),

@@ -5,7 +5,6 @@ The map, in reading order: a room imports only rooms above it.
     graph          the message graph: edited like a list, keeps what every model saw (standard library only)
     trajectories   training data made from graphs, with a ledger that proves it; compression and batch runs
     event_log      a log that is loaded with its first line
-    values         classes of values that nobody changes, made quickly
     turn           what flows through the router: a message in, an answer out
     graphemes      characters as a reader counts them
     time_ids       ids that begin with the moment when they were made

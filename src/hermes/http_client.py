@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp.connector import Connection
@@ -57,9 +56,9 @@ PROGRESS: ContextVar[RequestProgress] = ContextVar("hermes_request_progress")
 class NotedRequest(aiohttp.ClientRequest):
     """A request that notes when it is about to be written. aiohttp's traces say it too, and take a fifth of the time of a short request."""
 
-    def send(self, conn: Connection) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         PROGRESS.get().is_written = True
-        return super().send(conn)
+        return await super().send(conn)
 
 
 class HttpReply:
@@ -73,11 +72,13 @@ class HttpReply:
 
     async def read(self, max_bytes: int | None = None) -> bytes:
         """The whole body. Raises AnswerTooLong after `max_bytes`, by default MAX_BODY_BYTES."""
-        try:
-            return await read_body(self._response.content, MAX_BODY_BYTES if max_bytes is None else max_bytes)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            reason = describe_error(error, self._timeout_s)
-        raise TransportError(reason)  # outside the except clause, as below
+        limit = MAX_BODY_BYTES if max_bytes is None else max_bytes
+        body = bytearray()
+        while piece := await self.read_piece():
+            body += piece
+            if len(body) > limit:
+                raise AnswerTooLong("the answer does not end")
+        return bytes(body)
 
     async def read_piece(self) -> bytes:
         """The next piece of the body, as soon as there is one; empty at its end."""
@@ -99,15 +100,6 @@ class HttpReply:
                 return  # the answer is complete; its connection is closed instead of kept
 
 
-class WholeReply(NamedTuple):
-    """An answer with its body."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Names match in upper and lower case."""
-    body: bytes
-
-
 class HttpClient:
     """Connections to any number of hosts; each host has its own, so a slow host takes none from another.
 
@@ -118,33 +110,6 @@ class HttpClient:
         doubt whether the request arrived."""
         self._per_host, self._connect_timeout_s, self._idle_s = connections_per_host, connect_timeout_s, idle_s
         self._session: aiohttp.ClientSession | None = None
-        self._connect_limits = aiohttp.ClientTimeout(sock_connect=connect_timeout_s, ceil_threshold=math.inf)
-        """The limits of a request whose total time is not aiohttp's to watch."""
-
-    async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
-    ) -> WholeReply:
-        """Send a request and return its whole answer, whatever the status: what `send` does with a `read`, for less work. Raises
-        TransportError."""
-        timeout_s, progress = max(timeout_s, MIN_TIMEOUT_S), RequestProgress()
-        PROGRESS.set(progress)
-        limits = self._connect_limits
-        try:
-            # One timeout around everything: aiohttp enters its own again for each thing that it waits for.
-            async with asyncio.timeout(timeout_s):
-                response = await self._open_session().request(
-                    method, url, headers=headers, data=body, timeout=limits, allow_redirects=False
-                )
-                try:
-                    answer = await read_body(response.content, MAX_BODY_BYTES)
-                finally:
-                    if not response.closed:  # with its last byte it closes itself, and gives its connection back
-                        response.close()
-                return WholeReply(response.status, response.headers, answer)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = describe_error(error, timeout_s)
-        # Outside the except clause: aiohttp's errors hold the request's headers, and a chained error would show them.
-        raise TransportError(reason, may_have_arrived=progress.is_written)
 
     @asynccontextmanager
     async def send(
@@ -177,7 +142,7 @@ class HttpClient:
         raise TransportError(reason, may_have_arrived=progress.is_written)
 
     def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
+        if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, limit_per_host=self._per_host, keepalive_timeout=self._idle_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -193,20 +158,6 @@ class HttpClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-async def read_body(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
-    """The whole of a body. Raises AnswerTooLong after `max_bytes`."""
-    piece = await content.readany()
-    if content.at_eof() and len(piece) <= max_bytes:
-        return piece  # most bodies come in one piece
-    body = bytearray()
-    while piece:
-        body += piece
-        if len(body) > max_bytes:
-            raise AnswerTooLong("the answer does not end")
-        piece = await content.readany()
-    return bytes(body)
 
 
 def describe_error(error: Exception, timeout_s: float) -> str:

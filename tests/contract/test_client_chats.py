@@ -1,7 +1,7 @@
 """Chats that are found again by what was said in them."""
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,15 +10,13 @@ import pytest
 
 from hermes.gateway.chat_fingerprints import ChatFingerprinter
 from hermes.graph import CallRecord
-from hermes.ports.backends import Usage
 from hermes.ports.errors import UserErased
-from hermes.ports.models import CallAttempt, CallOutcome, CallPurpose, CallSource, ModelCall
+from hermes.ports.models import CallOutcome, CallSource, ModelCall
 from hermes.ports.sessions import ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.model_calls import PostgresModelCalls
 from hermes.stores.postgres.sessions import PostgresClientChats
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
@@ -255,69 +253,6 @@ async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: Ho
     assert again.known == mark
 
 
-async def test_a_call_has_the_same_row_with_its_answer_as_by_itself(house: House) -> None:
-    attempts = (CallAttempt("a", "b", "c", "Overloaded", 3, 529), CallAttempt("d", "e", 'f"\\', "answered", 4))
-    full = replace(
-        call_of(house),
-        purpose=next(iter(CallPurpose)),
-        agent="concierge",
-        platform=Platform.COMPLETIONS,
-        api_key_id=uuid4(),
-        error="ChainFailed: Overloaded",
-        waited_ms=8,
-        times=2,
-        turn_id=uuid4(),
-        response_id="an id",
-        backend="b",
-        answered_by="mödel 🦉",
-        attempts=attempts,
-        usage=Usage(tokens_in=1, tokens_out=2, cache_read=3, cache_write=4, cache_write_1h=5, is_estimated=True),
-        rate={"since": "2026-01-01", "input": 0.1, "none": None},
-        first_token_ms=6,
-        plan=9,
-    )
-    for number, call in enumerate((call_of(house), full)):
-        alone = replace(call, id=uuid4())
-        messages = user(f"question {number}"), said(f"answer {number}")
-        place = await house.chats.plan(house.alice)
-        recorded = entries(*messages, sample_id=f"sample {number}")
-        assert await house.chats.add(house.alice, place, recorded, marks(*messages)[0], call) is not None
-        async with house.database.begin() as tx:
-            assert await PostgresModelCalls().add(tx, alone)
-            assert not await PostgresModelCalls().add(tx, alone), "the first row stands"
-            query = "select to_jsonb(calls) - array['id', 'session_id', 'created_at'] from calls where id = any(%s)"
-            rows = await (await connection_of(tx).execute(query, [[call.id, alone.id]])).fetchall()
-        assert len(rows) == 2
-        assert rows[0] == rows[1]
-        assert rows[0][0]["attempts"] == [asdict(attempt) for attempt in call.attempts]
-
-
-@pytest.mark.parametrize("with_tools", [(), (1,), (0, 1, 2)])
-async def test_answers_that_are_recorded_together_keep_what_their_own_calls_sent(
-    house: House, keyring: Keyring, with_tools: tuple[int, ...]
-) -> None:
-    async def record(number: int) -> ChatMatch | None:
-        messages = user(f"question {number}"), said(f"answer {number}")
-        question, answer = entries(*messages, sample_id=f"sample {number}")
-        tools = [{"type": "function", "function": {"name": f"tool_{number}"}}] if number in with_tools else []
-        answer = replace(answer, call=CallRecord(model=f"model {number}", tools=tools))
-        place = await house.chats.plan(house.alice)
-        return await house.chats.add(house.alice, place, [question, answer], marks(*messages)[0], call_of(house))
-
-    chats = await asyncio.gather(*map(record, range(3)))
-    async with house.database.begin() as tx:
-        for number, chat in enumerate(chats):
-            assert chat is not None
-            graph = await PostgresGraphs(keyring).load(tx, chat.session_id)
-            [response] = graph.responses()
-            assert graph == [user(f"question {number}"), said(f"answer {number}")]
-            assert response.call is not None
-            assert response.call.model == f"model {number}"
-            assert [tool["function"]["name"] for tool in response.call.tools or ()] == [f"tool_{number}"] * (number in with_tools)
-        stored = await (await connection_of(tx).execute("select count(*) from graph_overlays")).fetchone()
-    assert stored == (len(with_tools),)
-
-
 async def test_what_was_found_and_has_moved_is_not_written(house: House, keyring: Keyring) -> None:
     question, answer = user("one"), said("1")
     chat = await house.chats.add(
@@ -426,20 +361,3 @@ async def test_a_chat_is_unchanged_until_it_goes_on_or_is_gone(house: House) -> 
     grown = await house.chats.add(house.alice, chat, entries(user("two"), said("2"), sample_id="b"), None, call_of(house))
     assert grown is not None
     assert [await house.chats.is_unchanged(each) for each in (chat, grown)] == [False, True]
-
-
-def traced_mark(*traces: int) -> ChatFingerprint:
-    """A fingerprint with the traces of these numbers, the first of a list and the others of spans."""
-    digests = [bytes([number]) * 32 for number in traces]
-    return replace(marks(user("one"), said("1"))[0], traces=ChatTraces(contexts=tuple(digests[:1]), spans=tuple(digests[1:])))
-
-
-async def test_a_trace_is_found_for_its_own_user_alone_also_of_many_who_ask_at_once(house: House) -> None:
-    async with house.database.begin() as tx:
-        for user_id, traces in ((house.alice, (1, 2)), (house.alice, (3, 4)), (house.bob, (5, 6))):
-            chat = await house.chats.begin(tx, "shop", user_id)
-            await house.chats.note(tx, user_id, chat.session_id, chat.head, traced_mark(*traces))
-    asked = [(user_id, traces) for user_id in (house.alice, house.bob) for traces in ((1,), (9, 4), (9, 6), (5,), (7, 8), ())]
-    found = await asyncio.gather(*(house.chats.is_traced(user_id, traced_mark(*traces).traces) for user_id, traces in asked))
-    assert found == [True, True, False, False, False, False, False, False, True, True, False, False]
-    assert found == [bool(await house.chats.trace(user_id, traced_mark(*traces).traces)) for user_id, traces in asked]

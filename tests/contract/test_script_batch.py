@@ -1,7 +1,7 @@
 """Scripts that travel to Redis together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -31,8 +31,8 @@ class House:
 
         monkeypatch.setattr(self.batch, "_round_trip", counted)
 
-    def run(self, key: str, amount: object = 1) -> Awaitable[Any]:
-        return self.batch.run(self.add, [key], [amount])
+    async def run(self, key: str, amount: object = 1) -> object:
+        return await self.batch.run(self.add, [key], [amount])
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_no_trip_is_larger_than_it_may_be(house: House) -> None:
 
 
 async def test_whoever_leaves_while_waiting_harms_nobody(house: House) -> None:
-    tasks = [asyncio.ensure_future(house.run("n")) for _ in range(10)]
+    tasks = [asyncio.create_task(house.run("n")) for _ in range(10)]
     await asyncio.sleep(0)
     tasks[3].cancel()
     replies = await asyncio.gather(*tasks, return_exceptions=True)
@@ -124,9 +124,9 @@ async def test_a_batch_that_closes_ends_its_trip_also_when_its_caller_is_gone(re
     async with Redis.from_url(redis_url) as operator, Redis.from_url(redis_url) as redis:
         add, batch = redis.register_script(ADD), ScriptBatch(redis)
         await operator.client_pause(500)
-        gone = asyncio.ensure_future(batch.run(add, ["n"], [1]))
+        gone = asyncio.create_task(batch.run(add, ["n"], [1]))
         await asyncio.sleep(0.1)
-        waits = asyncio.ensure_future(batch.run(add, ["n"], [1]))
+        waits = asyncio.create_task(batch.run(add, ["n"], [1]))
         await asyncio.sleep(0)
         gone.cancel()
         await batch.aclose()

@@ -78,27 +78,3 @@ async def test_items_with_one_key_are_never_in_one_batch(database: Database) -> 
     async with database.once() as tx:
         query = b"select count(*) from (select from counted group by transaction, mod(number, 3) having count(*) > 1) as twice"
         assert await fetch_value(tx, query) == 0
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-async def test_no_more_batches_are_under_way_than_were_allowed(database: Database, at_once: int) -> None:
-    sizes: list[int] = []
-    under_way = most = 0
-
-    async def sleep(tx: Transaction, items: Sequence[int]) -> Sequence[int]:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        sizes.append(len(items))
-        await fetch_value(tx, b"select pg_sleep(0.02)")
-        under_way -= 1
-        return items
-
-    async def come(number: int) -> int:
-        await asyncio.sleep(0.002 * number)
-        return await batch.run(number)
-
-    batch = StatementBatch(database, sleep, at_once=at_once)
-    assert await asyncio.gather(*map(come, range(12))) == list(range(12))
-    assert most == at_once
-    assert sum(sizes) == 12

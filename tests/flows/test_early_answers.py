@@ -230,7 +230,7 @@ async def test_a_withdrawal_comes_after_its_own_announcement(redis_url: str) -> 
         batch = ScriptBatch(redis)
         answers = RedisAnnouncedAnswers(redis, batch)
         await answers.announce([b"other"])
-        under_way = asyncio.ensure_future(batch.read("PING"))
+        under_way = asyncio.create_task(batch.read("PING"))
         await asyncio.sleep(0)
         answers.withdraw([b"other"])
         announced = answers.announce([b"mine"])

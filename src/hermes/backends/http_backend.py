@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from hermes.backends.vendor_answers import (
     AnswerParts,
@@ -28,7 +29,7 @@ from hermes.backends.vendor_answers import (
 from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
 from hermes.graph.call import LogprobMode
 from hermes.graph.message import json_encoder
-from hermes.http_client import HttpClient, HttpReply, TransportError, WholeReply
+from hermes.http_client import HttpClient, HttpReply, TransportError
 from hermes.ports.backends import (
     LOGPROBS,
     UNREACHABLE,
@@ -51,7 +52,8 @@ FINAL_LINE_BREAKS = b"\n\n"
 """Line breaks that some servers leave out at the end of a stream."""
 
 
-class EncodedRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EncodedRequest:
     """One request as it goes over the wire."""
 
     ask: ModelRequest
@@ -59,8 +61,10 @@ class EncodedRequest(NamedTuple):
     body: bytes
     sampling: Mapping[str, Any]
     """The sampling parameters that are in the body, under the names of the request."""
-    digest: str
-    """SHA-256 of the body."""
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.body).hexdigest()
 
     @property
     def call_prefix(self) -> str:
@@ -103,10 +107,11 @@ class HttpBackend(ABC):
     async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         request = self._encode_request(ask, model, stream=False)
         try:
-            reply = await self._client.request("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s)
+            async with self._client.send("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s) as reply:
+                body = await reply.read()
             if reply.status != 200:
-                raise self._error_of_reply(reply, reply.body, model)
-            return self._completion(self._decode(parse_object(reply.body, "the answer"), request), request, reply)
+                raise self._error_of_reply(reply, body, model)
+            return self._completion(self._decode(parse_object(body, "the answer"), request), request, reply)
         except TransportError as lost:
             raise Unreachable(str(lost), backend=self.name, model=model) from None
         except ErrorInAnswer as refused:
@@ -217,10 +222,9 @@ class HttpBackend(ABC):
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
-        data = body.encode("ascii")
-        return EncodedRequest(ask, model, data, sent_sampling(ask, fields), sha256(data).hexdigest())
+        return EncodedRequest(ask, model, body.encode("ascii"), sent_sampling(ask, fields))
 
-    def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply | WholeReply) -> Completion:
+    def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply) -> Completion:
         tokens, note = consistent_tokens(parts.tokens, parts.counts)
         request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
         extra = {name: value for name, value in parts.extra.items() if name != LOGPROBS or request.ask.sampling.get("logprobs")}
@@ -257,7 +261,7 @@ class HttpBackend(ABC):
                 return self._error(error.status, {}, self._error_details(error.body), request.model)
         return Garbled(error.what, backend=self.name, model=request.model, status=200)
 
-    def _error_of_reply(self, reply: HttpReply | WholeReply, body: bytes, model: str) -> BackendError:
+    def _error_of_reply(self, reply: HttpReply, body: bytes, model: str) -> BackendError:
         """The error for an answer with another status than 200. Its body may be anything: a proxy's page, or empty."""
         try:
             details = self._error_details(parse_object(body, "the error"))

@@ -32,8 +32,6 @@ FINISH_REASON_ALIASES = {"function_call": "tool_calls", "max_tokens": "length", 
 """Other names that some servers use for these reasons."""
 UNNAMED_WEIGHTS = "default"
 """What SGLang calls weights that no trainer has named."""
-KEPT_FIELDS = ("id", "service_tier", "system_fingerprint", "provider")
-"""What is kept of the fields beside the choices."""
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
@@ -44,7 +42,8 @@ def decode(body: Mapping[str, Any], call_prefix: str) -> AnswerParts:
     choice = next(iter(object_list(body.get("choices"), "choices")), None)
     if choice is None:
         raise MalformedAnswer("the answer has no choice")
-    draft.add_piece(choice, require_object(choice.get("message"), "message"))
+    for _ in draft.add_piece(choice, require_object(choice.get("message"), "message")):
+        pass
     return draft.parts()
 
 
@@ -53,8 +52,6 @@ class OpenAIReader:
 
     def __init__(self, call_prefix: str) -> None:
         self._draft = AnswerDraft(call_prefix)
-        self._shown = 0
-        """How many of the draft's entries a delta had."""
         self.is_over = False
 
     @property
@@ -69,13 +66,7 @@ class OpenAIReader:
         self._draft.add_fields(chunk)
         for choice in object_list(chunk.get("choices"), "choices"):
             if choice.get("index", 0) in (0, None):
-                piece = require_object(choice.get("delta") or choice.get("message") or {}, "delta")
-                deltas = self._draft.add_piece(choice, piece)
-                if deltas:
-                    # Tokens without a delta of their own (half a character) belong to the next one.
-                    deltas[-1] = replace(deltas[-1], logprobs=tuple(self._draft.entries[self._shown :]))
-                    self._shown = len(self._draft.entries)
-                yield from deltas
+                yield from self._draft.add_piece(choice, require_object(choice.get("delta") or choice.get("message") or {}, "delta"))
 
     def parts(self) -> AnswerParts:
         return self._draft.parts()
@@ -109,6 +100,8 @@ class AnswerDraft:
     logprobs: list[Any] | None = None
     logprob_ids: list[Any] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
+    shown: int = 0
+    """How many of the entries a delta had."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     def add_fields(self, body: Mapping[str, Any]) -> None:
@@ -116,40 +109,39 @@ class AnswerDraft:
         if body.get("error") or body.get("object") == "error":
             raise ErrorInAnswer(error_status(body), body)
         self.model = text_or_empty(body.get("model"), "model") or self.model
-        if "usage" in body:
-            self.usage |= usage_fields(body["usage"])
-        for key in KEPT_FIELDS:
-            value = body[key] if key in body else None  # noqa: SIM401  # without a call for each
-            if value:
-                self.extra[key] = value
-        if "prompt_token_ids" in body:
-            self._add_prompt_ids(body)
-        if "metadata" in body:
-            self._add_version(body["metadata"])
+        self.usage |= usage_fields(body.get("usage"))
+        self.extra |= {key: body[key] for key in ("id", "service_tier", "system_fingerprint", "provider") if body.get(key)}
+        self._add_prompt_ids(body)
+        metadata = body.get("metadata")
+        version = metadata.get("weight_version") if isinstance(metadata, Mapping) else None
+        if isinstance(version, str) and version != UNNAMED_WEIGHTS:
+            self.policy_version = version
 
-    def add_piece(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> list[Delta]:
-        """Take a piece of the message, and the fields of its choice. Return what it adds."""
+    def add_piece(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
+        """Take a piece of the message, and the fields of its choice."""
         if choice.get("error"):
             raise ErrorInAnswer(error_status(choice), choice)
-        if "prompt_token_ids" in choice:
-            self._add_prompt_ids(choice)
+        self._add_prompt_ids(choice)
         self._add_tokens(choice)
-        deltas: list[Delta] = []
-        reasoning = "reasoning" in piece and text_or_empty(piece["reasoning"], "reasoning")
-        if not reasoning and "reasoning_content" in piece:
-            reasoning = text_or_empty(piece["reasoning_content"], "reasoning_content")
+        deltas = list(self._add_message(choice, piece))
+        yield from deltas[:-1]
+        if deltas:
+            # Tokens without a delta of their own (half a character) belong to the next one.
+            yield replace(deltas[-1], logprobs=tuple(self.entries[self.shown :]))
+            self.shown = len(self.entries)
+
+    def _add_message(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
+        reasoning = text_or_empty(piece.get("reasoning"), "reasoning") or text_or_empty(piece.get("reasoning_content"), "reasoning_content")
         if reasoning:
             self.reasoning += reasoning
-            deltas.append(ReasoningDelta(reasoning))
+            yield ReasoningDelta(reasoning)
         if text := text_of(piece.get("content")):
             self.text += text
-            deltas.append(TextDelta(text))
-        if "refusal" in piece:
-            self.refusal += text_or_empty(piece["refusal"], "refusal")
-        if "tool_calls" in piece:
-            deltas += [self._add_call(part) for part in object_list(piece["tool_calls"], "tool_calls")]
+            yield TextDelta(text)
+        self.refusal += text_or_empty(piece.get("refusal"), "refusal")
+        for part in object_list(piece.get("tool_calls"), "tool_calls"):
+            yield self._add_call(part)
         self.finish = text_or_empty(choice.get("finish_reason"), "finish_reason") or self.finish
-        return deltas
 
     def parts(self) -> AnswerParts:
         calls = [
@@ -184,11 +176,6 @@ class AnswerDraft:
             | ({"cost_usd": cost} if isinstance(cost, int | float) else {})
             | ({LOGPROBS: self.entries} if self.entries else {}),
         )
-
-    def _add_version(self, metadata: Any) -> None:
-        version = metadata.get("weight_version") if isinstance(metadata, Mapping) else None
-        if isinstance(version, str) and version != UNNAMED_WEIGHTS:
-            self.policy_version = version
 
     def _finish_reason(self) -> str:
         if self.refusal:

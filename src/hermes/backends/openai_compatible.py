@@ -199,8 +199,6 @@ def encode_messages(messages: Sequence[ChatMessage], dialect: Dialect) -> list[d
 
 def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
     role = message["role"]
-    if len(message) == 2 and role != "developer" and type(content := message.get("content")) is str:
-        return {"role": role, "content": content}  # the usual case: it has nothing to leave out
     known = MESSAGE_FIELDS.get(role, ("content",))
     encoded: dict[str, Any] = {"role": role, **{key: message[key] for key in known if message.get(key) is not None}}
     if role == "developer" and not dialect.is_strict:

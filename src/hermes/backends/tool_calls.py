@@ -20,8 +20,6 @@ def pair_tool_results(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The same messages, with an id on every tool call, no id twice, and every result under the id and name of its call.
 
     Some servers give no ids, and some count from 0 in every round. A result without an id belongs to the first call without a result."""
-    if not [True for message in messages if "tool_calls" in message]:
-        return list(messages)  # no call, so no result belongs to one
     taken: set[str] = set()
     waiting: list[tuple[str, str, str]] = []  # id in the message, id as sent, name
     out: list[ChatMessage] = []

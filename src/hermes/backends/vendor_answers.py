@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isnan
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hermes.gateway.prices import answer_tokens, prompt_tokens
@@ -155,7 +155,8 @@ class CannotEncode(Exception):
     """A part of the request has no form that this vendor takes. The message says which part, without quoting it."""
 
 
-class TokenCounts(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounts:
     """The vendor's token counts so far; None where it has given no count (yet)."""
 
     tokens_in: int | None = None
@@ -165,7 +166,8 @@ class TokenCounts(NamedTuple):
     cache_write_1h: int = 0
 
 
-class ReturnedTokens(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnedTokens:
     """Token ids and logprobs as the server returned them."""
 
     prompt: Sequence[int] | None = None
@@ -173,7 +175,8 @@ class ReturnedTokens(NamedTuple):
     logprobs: Sequence[float] | None = None
 
 
-class AnswerParts(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerParts:
     """An answer, or the part of it that has come so far."""
 
     message: ChatMessage
@@ -182,7 +185,7 @@ class AnswerParts(NamedTuple):
     model: str | None = None
     tokens: ReturnedTokens = ReturnedTokens()
     policy_version: str | None = None
-    extra: Mapping[str, Any] = MappingProxyType({})
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StreamReader(Protocol):

@@ -54,14 +54,7 @@ class CallRecords:
         self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, recorder: CallRecorder | None = None
     ) -> UUID | None:
         """Write a call down and count it; return its session."""
-
-        async def write_and_count() -> UUID | None:
-            session_id = await self._write(call, completion, recorder)
-            # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
-            self._owe(self.start(self._count(hold, call)), call)
-            return session_id
-
-        return await asyncio.shield(self.start(write_and_count()))
+        return await asyncio.shield(self.start(self._write_and_count(hold, call, completion, recorder)))
 
     async def write_later(
         self, hold: BudgetHold, call: ModelCall, completion: Completion, recorder: CallRecorder | None, place: RecordPlace
@@ -79,10 +72,9 @@ class CallRecords:
                 if session_id is not None:
                     resolve(told, session_id)
                     await asyncio.sleep(0)  # the answer first
-                session_id = await self._write(call, completion, recorder)
+                session_id = await self._write_and_count(hold, call, completion, recorder)
             finally:
                 resolve(told, session_id)
-            await self._count(hold, call)
 
         self._owe(self.start(place_and_write()), call)
         return await told
@@ -132,16 +124,20 @@ class CallRecords:
             done, _ = await asyncio.wait(self._tasks, timeout=1.0)
             await asyncio.gather(*done, return_exceptions=True)
 
-    async def _write(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
-        """Write the call's row and the answer together. If that fails the caller still gets the answer, and an alert tells the operator."""
+    async def _write_and_count(
+        self, hold: BudgetHold, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None
+    ) -> UUID | None:
         for attempt in call.attempts:
             if attempt.outcome == Unauthorized.__name__:  # a wrong key or an unpaid bill: neither mends itself
                 self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
-        session_id = await self._write_rows(call, completion, recorder)
+        session_id = await self._write(call, completion, recorder)
         self.meter.count(call)
+        # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
+        self._owe(self.start(self._count(hold, call)), call)
         return session_id
 
-    async def _write_rows(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
+    async def _write(self, call: ModelCall, completion: Completion | None, recorder: CallRecorder | None) -> UUID | None:
+        """Write the call's row and the answer together. If that fails the caller still gets the answer, and an alert tells the operator."""
         try:
             if completion is not None and recorder is not None:
                 try:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,6 @@ from hermes.ports.backends import (
 )
 from hermes.ports.models import CallAttempt, Caller, ChainFailed, ModelAddress, ModelCondition, NoAnswer, NoCapacity
 from hermes.ports.traces import NO_SPAN, ChatSpan, Tracer
-from hermes.values import value
 
 log = structlog.get_logger()
 
@@ -90,10 +89,10 @@ class ChainLink:
     model: str
     max_tokens: int
     patience: BackendPatience = EVERY_PATIENCE
-    address: ModelAddress = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "address", ModelAddress(self.backend.name, self.model))
+    @property
+    def address(self) -> ModelAddress:
+        return ModelAddress(self.backend.name, self.model)
 
     @property
     def answers_as(self) -> str:
@@ -101,7 +100,7 @@ class ChainLink:
         return self.backend.answers_as(self.model)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChainAnswer:
     """A completion, the link that gave it, and all attempts on the way."""
 
@@ -185,11 +184,10 @@ class ChainRun:
         for link, share, wait_s in self._links_to_try():
             if not await self._may_ask(link, is_last=share == 1.0):
                 continue
-            if not await self._take_slot(link, wait_s):
-                continue
-            answered, failed, timeout_s = None, None, self._left_s * share
+            answered, failed, timeout_s = None, None, 0.0
             try:
-                with self._span(link) as span:
+                async with self._slot(link, wait_s) as span:
+                    timeout_s = self._left_s * share
                     try:
                         async with asyncio.timeout(timeout_s):
                             completion = await self._ask_link(link, timeout_s, is_last=share == 1.0)
@@ -199,8 +197,8 @@ class ChainRun:
                     else:
                         self._note_answer(span, link, completion)
                         answered = self._make_answer(link, completion)
-            finally:
-                self._slots.give_back(link.backend.name)
+            except NoCapacity as error:
+                self._pass_over(link, error)
             if answered is not None:
                 await self._unwell.note_answer(link.address)
                 return answered
@@ -214,32 +212,29 @@ class ChainRun:
         for link, share, wait_s in self._links_to_try():
             if not await self._may_ask(link, is_last=share == 1.0):
                 continue
-            if not await self._take_slot(link, wait_s):
-                continue
             self.partial, first_delta, answered, timeout_s = PartialAnswer(), None, None, 0.0
             try:
-                try:
+                async with self._slot(link, wait_s) as span:
                     # The first delta must come within the attempt's share, and soon; after it this link may use the rest of the deadline.
                     timeout_s, ask = self._first_token_s(link, share), self._ask_for(link)
                     until = self._attempt_began + timeout_s
-                    with self._span(link) as span:
-                        async with aclosing(link.backend.stream(ask, link.model, timeout_s=self._left_s)) as pieces:
-                            while answered is None:
-                                async with asyncio.timeout(until - time.monotonic()):
-                                    piece = await anext(pieces, None)
-                                if piece is None:
-                                    raise early_end_error(link)
-                                if isinstance(piece, Completion):
-                                    self._note_answer(span, link, piece)
-                                    answered = self._make_answer(link, piece, first_delta)
-                                    break
-                                if first_delta is None:
-                                    first_delta, until = time.monotonic(), self._deadline
-                                    yield link
-                                self.partial.add(piece)
-                                yield piece
-                finally:
-                    self._slots.give_back(link.backend.name)
+                    async with aclosing(link.backend.stream(ask, link.model, timeout_s=self._left_s)) as pieces:
+                        while answered is None:
+                            async with asyncio.timeout(until - time.monotonic()):
+                                piece = await anext(pieces, None)
+                            if piece is None:
+                                raise early_end_error(link)
+                            if isinstance(piece, Completion):
+                                self._note_answer(span, link, piece)
+                                answered = self._make_answer(link, piece, first_delta)
+                                break
+                            if first_delta is None:
+                                first_delta, until = time.monotonic(), self._deadline
+                                yield link
+                            self.partial.add(piece)
+                            yield piece
+            except NoCapacity as error:
+                self._pass_over(link, error)
             except CutShort:
                 raise
             except (BackendError, TimeoutError) as error:
@@ -365,28 +360,23 @@ class ChainRun:
         is_short = timeout_s < link.patience.first_token_s and elapsed_s > TIMED_OUT_SHARE * timeout_s
         await self._unwell.note_failure(link.address, error, is_short=is_short)
 
-    async def _take_slot(self, link: ChainLink, wait_s: float) -> bool:
-        """Take a slot of a link's backend; False if none became free in time. The wait does not count against the deadline."""
-        began = self._attempt_began = time.monotonic()
-        try:
-            await self._slots.take(self._user, link.backend.name, wait_s)
-        except NoCapacity as error:
-            self._no_capacity = error
-            self._add(link, type(error).__name__)
-            return False
-        finally:
-            waited_s = time.monotonic() - began
-            self._waited_s += waited_s
-            self._began += waited_s
-            self._deadline += waited_s
-            self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
-        self._attempt_began = time.monotonic()
-        self.called = link
-        return True
-
-    def _span(self, link: ChainLink) -> AbstractContextManager[ChatSpan]:
-        """What traces an attempt."""
-        return NO_SPAN if self._trace is None else self._trace.begin(link, self._ask_for(link))
+    @asynccontextmanager
+    async def _slot(self, link: ChainLink, wait_s: float) -> AsyncIterator[ChatSpan]:
+        """Hold a slot of a link's backend, and trace the attempt; the wait does not count against the deadline. Raises NoCapacity."""
+        async with AsyncExitStack() as stack:
+            self._attempt_began = time.monotonic()
+            try:
+                await stack.enter_async_context(self._slots.hold(self._user, link.backend.name, wait_s=wait_s))
+            finally:
+                waited_s = time.monotonic() - self._attempt_began
+                self._waited_s += waited_s
+                self._began += waited_s
+                self._deadline += waited_s
+                self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
+            self._attempt_began = time.monotonic()
+            self.called = link
+            with NO_SPAN if self._trace is None else self._trace.begin(link, self._ask_for(link)) as span:
+                yield span
 
     @property
     def _left_s(self) -> float:
@@ -397,7 +387,7 @@ class ChainRun:
         return self._ask.may_leave_out_tools and self._ask.needs_tools and not link.backend.supports_tools(link.model)
 
     def _ask_for(self, link: ChainLink) -> ModelRequest:
-        ask = self._ask if self._ask.max_tokens <= link.max_tokens else replace(self._ask, max_tokens=link.max_tokens)
+        ask = replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
         if not self.leaves_out_tools(link):
             return ask
         return replace(ask, messages=without_tool_blocks(ask.messages), tools=(), tool_choice=None)
@@ -417,6 +407,10 @@ class ChainRun:
         usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)
         what = f"the answer broke off: {error}" if isinstance(error, BackendError) else "the answer did not end in time"
         return CutShort(what, backend=link.backend.name, model=link.model, partial=message, usage=usage)
+
+    def _pass_over(self, link: ChainLink, error: NoCapacity) -> None:
+        self._no_capacity = error
+        self._add(link, type(error).__name__)
 
     def _make_answer(self, link: ChainLink, completion: Completion, first_delta: float | None = None) -> ChainAnswer:
         self._add(link, "answered")

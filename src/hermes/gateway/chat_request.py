@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from hermes.gateway.request_fields import DROPPED_FIELDS, REFUSED_FIELDS, but_got, show_value
 from hermes.graph import MessageError
 from hermes.graph.call import freeze_tools
-from hermes.graph.message import REASONING, FrozenDict, canonical, canonical_message, check_message, freeze, freeze_items, plain_text
+from hermes.graph.message import REASONING, FrozenDict, canonical, canonical_message, check_message, freeze_items
 from hermes.ports.backends import ChatMessage, ModelRequest
-from hermes.values import value
 
 MAX_MESSAGES = 100_000
 MAX_FIELD_CHARS = 512
@@ -52,7 +52,7 @@ class InvalidChatRequest(ValueError):
         self.param = param
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A client's request, checked."""
 
@@ -115,55 +115,35 @@ def read_request(body: Any, *, max_choices: int) -> ChatRequest:
     """Check a body. Raises InvalidChatRequest for the first field that is wrong, with the start of a value that is no message."""
     if not isinstance(body, dict):
         raise InvalidChatRequest("body", "expected a JSON object", body)
-    if not REFUSED_FIELDS.keys().isdisjoint(body):
-        refuse_fields(body)
-    try:
-        return read_fields(body, max_choices)
-    except MessageError as error:  # no message graph can hold it: the answer would be paid for and could not be recorded
-        raise InvalidChatRequest(error.path, error.reason) from None
-    except RecursionError:
-        raise InvalidChatRequest("body", "nested too deeply") from None
-
-
-def refuse_fields(body: Mapping[str, Any]) -> None:
     for name, advice in REFUSED_FIELDS.items():
         if body.get(name) not in (None, ["text"]):
             raise InvalidChatRequest(name, advice)
-
-
-def read_fields(body: Mapping[str, Any], max_choices: int) -> ChatRequest:
-    """Check the fields of a body. Most requests have few of them, so each is looked for before it is read."""
-    options = typed_field(dict, body, "stream_options", {}) if "stream_options" in body else {}
-    choices = (integer_field(body, "n", 1, max_choices) if "n" in body else None) or 1
-    top = integer_field(body, "top_logprobs", 0, 20) if "top_logprobs" in body else None
-    wants_logprobs = typed_field(bool, body, "logprobs", default=False) if "logprobs" in body else False
+    options = typed_field(dict, body, "stream_options", {})
+    choices = integer_field(body, "n", 1, max_choices) or 1
+    top = integer_field(body, "top_logprobs", 0, 20)
+    wants_logprobs = typed_field(bool, body, "logprobs", default=False)
     given = {name: value for name, value in body.items() if name not in REQUEST_FIELDS and name not in DROPPED_FIELDS and value is not None}
-    if top is not None:
-        given["top_logprobs"] = top
+    sampling = given if top is None else {**given, "top_logprobs": top}
     if wants_logprobs:
-        given["logprobs"] = True
-    form = typed_field(dict, body, "response_format", None) if "response_format" in body else None
-    tools = tools_of(body) if "tools" in body else []
-    sampling = FrozenDict(freeze_items(given, "body"))
-    response_format = None if form is None else freeze(form, "body.response_format")
-    model, messages = text_field(body, "model"), messages_of(body.get("messages"))
-    max_tokens = integer_field(body, "max_completion_tokens", 1) if "max_completion_tokens" in body else None
-    if max_tokens is None and "max_tokens" in body:
-        max_tokens = integer_field(body, "max_tokens", 1)
+        sampling = {**sampling, "logprobs": True}
+    form = typed_field(dict, body, "response_format", None)
+    tools = tools_of(body)
+    with refuse_unrecordable():
+        frozen = FrozenDict(freeze_items({**sampling, "response_format": form}, "body"))
     return ChatRequest(
-        model=model,
-        messages=messages,
-        max_tokens=max_tokens,
+        model=text_field(body, "model"),
+        messages=messages_of(body.get("messages")),
+        max_tokens=integer_field(body, "max_completion_tokens", 1) or integer_field(body, "max_tokens", 1),
         tools=tools,
-        tool_choice=tool_choice_of(body, tools) if "tool_choice" in body else None,
-        sampling=sampling,
-        response_format=response_format,
+        tool_choice=tool_choice_of(body, tools),
+        sampling=FrozenDict({name: value for name, value in frozen.items() if name != "response_format"}),
+        response_format=frozen["response_format"],
         choices=choices,
-        stream=typed_field(bool, body, "stream", default=False) if "stream" in body else False,
-        wants_usage=typed_field(bool, options, "include_usage", default=False) if options else False,
+        stream=typed_field(bool, body, "stream", default=False),
+        wants_usage=typed_field(bool, options, "include_usage", default=False),
         wants_logprobs=wants_logprobs,
-        user=text_field(body, "user", default="") if "user" in body else "",
-        metadata=metadata_of(body) if "metadata" in body else {},
+        user=text_field(body, "user", default=""),
+        metadata=metadata_of(body),
     )
 
 
@@ -172,18 +152,25 @@ def messages_of(given: Any) -> list[dict[str, Any]]:
         raise InvalidChatRequest("messages", "expected a list with at least one message", given)
     if len(given) > MAX_MESSAGES:
         raise InvalidChatRequest("messages", f"expected at most {MAX_MESSAGES} messages")
-    return [read_message(message, at) for at, message in enumerate(given)]
+    messages = []
+    for at, message in enumerate(given):
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
+            where, shown = (f"messages[{at}].role", message.get("role")) if isinstance(message, dict) else (f"messages[{at}]", message)
+            raise InvalidChatRequest(where, f"expected a role, one of {', '.join(ROLES)}", shown)
+        with refuse_unrecordable():
+            messages.append(check_message(clean_message(message), f"messages[{at}]", ignore_metadata))
+    return messages
 
 
-def read_message(message: Any, at: int) -> dict[str, Any]:
-    """A client's message as it is sent on and recorded. Raises InvalidChatRequest or MessageError."""
-    if type(message) is dict and (plain := plain_message(message)) is not None:
-        plain["content"] = plain_text(plain["content"])
-        return plain
-    if not isinstance(message, dict) or message.get("role") not in ROLES:
-        where, shown = (f"messages[{at}].role", message.get("role")) if isinstance(message, dict) else (f"messages[{at}]", message)
-        raise InvalidChatRequest(where, f"expected a role, one of {', '.join(ROLES)}", shown)
-    return check_message(clean_message(message), f"messages[{at}]", ignore_metadata)
+@contextmanager
+def refuse_unrecordable() -> Iterator[None]:
+    """Refuse values that no message graph can hold: their answer would be paid for and could not be recorded."""
+    try:
+        yield
+    except MessageError as error:
+        raise InvalidChatRequest(error.path, error.reason) from None
+    except RecursionError:
+        raise InvalidChatRequest("body", "nested too deeply") from None
 
 
 def ignore_metadata(*_: object) -> None:
@@ -205,7 +192,8 @@ def tools_of(body: Mapping[str, Any]) -> list[Any]:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function" or not isinstance(function.get("name"), str):
             raise InvalidChatRequest(f"tools[{at}]", 'expected {"type": "function", "function": {"name": …}}', tool)
-    return list(freeze_tools(tools, "tools") or ())
+    with refuse_unrecordable():
+        return list(freeze_tools(tools, "tools") or ())
 
 
 def tool_choice_of(body: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
@@ -224,7 +212,8 @@ def tool_choice_of(body: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) 
     if name not in offered:
         known = ", ".join(map(show_value, offered[:MAX_NAMED_TOOLS])) or "none"
         raise InvalidChatRequest("tool_choice", f"there is no tool {show_value(name)} among the tools of this request ({known})")
-    return FrozenDict(freeze_items(choice, "tool_choice"))
+    with refuse_unrecordable():
+        return FrozenDict(freeze_items(choice, "tool_choice"))
 
 
 def text_field(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -244,7 +233,7 @@ def integer_field(body: Mapping[str, Any], name: str, minimum: int, maximum: int
     value = body.get(name)
     if value is None:
         return None
-    if type(value) is not int or not minimum <= value <= maximum:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise InvalidChatRequest(name, f"expected a whole number from {minimum} to {maximum}", value)
     return value
 
@@ -266,8 +255,6 @@ def typed_field(kind: type, body: Mapping[str, Any], name: str, default: Any) ->
 
 def clean_message(message: ChatMessage) -> dict[str, Any]:
     """A client's message as Hermes sends it on and records it: the fields of its role without nulls, and its reasoning."""
-    if (plain := plain_message(message)) is not None:
-        return plain
     fields = role_fields(message)
     if fields["role"] == "assistant":
         reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
@@ -276,17 +263,9 @@ def clean_message(message: ChatMessage) -> dict[str, Any]:
     return fields
 
 
-def plain_message(message: ChatMessage) -> dict[str, Any] | None:
-    """A copy of a message of the usual kind, with a role and a text alone: it has nothing to leave out. None for any other message."""
-    if len(message) != 2:
-        return None
-    role, content = message.get("role"), message.get("content")
-    return {"role": role, "content": content} if type(content) is str and type(role) is str and role in COMPARED_FIELDS else None
-
-
 def message_key(message: ChatMessage) -> bytes:
     """The bytes by which a message is recognised, whatever fields the client added or nulls it left out."""
-    if len(message) == 2 and message["role"] != "developer" and type(message.get("content")) is str:
+    if len(message) == 2 and message["role"] != "developer" and isinstance(message.get("content"), str):
         return canonical_message(message)  # the usual case: it has nothing to leave out
     return canonical(role_fields(message))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,7 +39,6 @@ from hermes.ports.errors import NotFound, PortError
 from hermes.ports.models import ModelCall, ModelCalls
 from hermes.ports.runtime import Transaction, Transactions
 from hermes.ports.sessions import NO_TRACES, ChatFingerprint, ChatMatch, ChatTraces, ClientChats, GraphEntry, Graphs
-from hermes.values import value
 
 MAX_WAITED_FOR = 2
 """How many of the newest answers that a request shows may be unrecorded yet in another process."""
@@ -152,10 +151,14 @@ class ChatRecorder:
         if newest or by_id is not None:
             await self._stores.chats.wait_for_announced(self._user_id, newest, by_id)
 
-    def _shown_digests(self) -> Collection[bytes]:
+    def _shown_digests(self) -> Iterator[bytes]:
         """The digests by which a request shows an answer that may be unwritten yet."""
-        traces, shown = self._traces(), self._fingerprinter.fingerprints
-        return [*(mark.shown for mark in shown), *(mark.echo for mark in shown), *traces.contexts, *traces.spans]
+        for fingerprint in self._fingerprinter.fingerprints:
+            yield fingerprint.shown
+            yield fingerprint.echo
+        traces = self._traces()
+        yield from traces.contexts
+        yield from traces.spans
 
     def _withdraw(self) -> None:
         names, self._announced = self._announced, ()
@@ -363,7 +366,7 @@ class ChatRecorder:
         return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).fingerprint_after(message)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PlannedRecord:
     """Where an answer will be recorded that its client has already."""
 
@@ -424,9 +427,8 @@ def shows_reasoning(messages: Sequence[ChatMessage]) -> bool:
 
 def record_of(request: ChatRequest, call: ModelCall, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
     """The call as the graph keeps it: the request's parameters, the server's answer, its cost."""
-    call_id = str(call.id)
     about = {
-        "call_id": call_id,
+        "call_id": str(call.id),
         "backend": call.backend,
         "latency_ms": call.latency_ms,
         "first_token_ms": call.first_token_ms,
@@ -455,22 +457,19 @@ def record_of(request: ChatRequest, call: ModelCall, completion: Completion, lim
     derived = [*tokens.derived, *(["policy_version"] if label is not None and completion.policy_version is None else [])]
     sampling = request.sampling if completion.sampling is None else completion.sampling
     not_sent = [name for name in request.sampling if name not in sampling]
-    fields = {
-        "model": completion.model,
-        "policy_version": label if completion.policy_version is None else completion.policy_version,
-        "sampling": {**sampling, **{name: value for name, value in parameters.items() if value is not None}},
-        "finish_reason": completion.finish_reason,
-        "usage": completion.usage.to_record(),
-        "raw_text": completion.raw_text,
-        "tools": request.tools or None,
-        "request_digest": completion.request_digest or None,
+    return CallRecord(
+        model=completion.model,
+        policy_version=label if completion.policy_version is None else completion.policy_version,
+        sampling={**sampling, **{name: value for name, value in parameters.items() if value is not None}},
+        finish_reason=completion.finish_reason,
+        usage=completion.usage.to_record(),
+        raw_text=completion.raw_text,
+        tools=request.tools or None,
+        request_digest=completion.request_digest or None,
         **tokens.fields,
-        "sample_id": call_id,
-        "extra": {
-            name: value for name, value in {**about, "derived": derived, "not_sent": not_sent}.items() if value not in (None, {}, [])
-        },
-    }
-    return CallRecord.of(fields)
+        sample_id=str(call.id),
+        extra={name: value for name, value in {**about, "derived": derived, "not_sent": not_sent}.items() if value not in (None, {}, [])},
+    )
 
 
 def kept_of(request: ChatRequest, completion: Completion) -> Mapping[str, Any] | None:

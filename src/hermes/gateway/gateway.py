@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -29,14 +29,14 @@ import structlog
 from hermes.gateway.agent_caps import AgentCaps
 from hermes.gateway.answer_cache import may_cache
 from hermes.gateway.call_records import CallRecorder, CallRecords, RecordPlace
-from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.catalogue import ModelCatalogue, Tier
 from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, CallTrace, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.key_guard import KeyGuard, allowed_models
 from hermes.gateway.model_plans import SETTINGS_CHAINS, ChosenChains, NameChat
 from hermes.gateway.model_probe import PROBE, probe_caller
 from hermes.gateway.prices import Prices, TokenRate, answer_tokens, prompt_tokens
-from hermes.gateway.running_calls import RunningCall, RunningCalls
+from hermes.gateway.running_calls import RunningCalls
 from hermes.gateway.shared_answer import SharedAnswer
 from hermes.gateway.slots import Slots
 from hermes.gateway.unwell_models import ModelWatch, UnwellModels
@@ -64,7 +64,6 @@ from hermes.ports.models import (
 from hermes.ports.runtime import Alerts, Clock, Transactions
 from hermes.ports.traces import NO_TRACER, Tracer
 from hermes.time_ids import new_time_id
-from hermes.values import value
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -117,7 +116,6 @@ class Gateway:
     keys: KeyGuard | None = None
     """The limits of API keys; None: keys have none."""
     records: CallRecords = field(init=False, repr=False)
-    _links_made: dict[str, ChainLink] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         records = CallRecords(
@@ -194,15 +192,15 @@ class Gateway:
         yield await self._record_answer(admitted, answered, recorder, place)
 
     async def _complete(self, run: ChainRun) -> ChainAnswer:
-        with RunningCall(self.running) as call:
-            async with call:
+        with self.running.enter() as call:
+            async with call.guard():
                 return await run.complete()
 
     async def _stream(self, run: ChainRun) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
-        with RunningCall(self.running) as call:
+        with self.running.enter() as call:
             async with aclosing(run.stream()) as pieces:
                 while True:
-                    async with call:
+                    async with call.guard():
                         piece = await anext(pieces, None)
                     if piece is None:
                         return
@@ -286,18 +284,14 @@ class Gateway:
         """The links of a chain whose backends this process has."""
         known = self.catalogue.every_model  # a plan may name a model that only the settings of other processes have
         models = [(name, known[name]) for name in names if name in known]
-        return [self._link(name, model, self.backends[model.backend]) for name, model in models if model.backend in self.backends]
+        return [
+            ChainLink(name, self.backends[model.backend], model.id, model.max_tokens, self.patience.get(model.backend, EVERY_PATIENCE))
+            for name, model in models
+            if model.backend in self.backends
+        ]
 
-    def _link(self, name: str, model: ModelSpec, backend: Backend) -> ChainLink:
-        """The link of a model: the one that was made for an earlier call, unless its backend was exchanged since."""
-        made, patience = self._links_made.get(name), self.patience.get(model.backend, EVERY_PATIENCE)
-        if (
-            made is None
-            or made.backend is not backend
-            or (made.model, made.max_tokens, made.patience) != (model.id, model.max_tokens, patience)
-        ):
-            made = self._links_made[name] = ChainLink(name, backend, model.id, model.max_tokens, patience)
-        return made
+    async def _look(self, links: Sequence[ChainLink]) -> UnwellModels:
+        return UnwellModels() if self.watch is None else await self.watch.look([link.address for link in links])
 
     async def _reserve(
         self, caller: Caller, tier: Tier, links: Sequence[ChainLink], *, tokens: int, lease_s: float, claim: KeyClaim | None
@@ -305,17 +299,14 @@ class Gateway:
         """Check kill switch and caps; reserve the budgets of user and key, and read the breakers meanwhile. CallsPaused comes before
         BudgetSpent."""
         reserving = self.records.start(self._reserve_budgets(caller, tier, tokens=tokens, lease_s=lease_s, claim=claim))
+        looking = self.records.start(self._look(links))
         try:
-            checking = self._check_caps(caller)  # before `look`, which begins the trip: what begins after it waits for the next one
-            looking = None if self.watch is None else self.watch.look([link.address for link in links])
-            await checking
-            unwell = UnwellModels() if looking is None else UnwellModels(self.watch, await looking)
-            # Shielded: a reservation that ends although its caller has left is given back before the process ends.
-            hold = reserving.result() if reserving.done() else await asyncio.shield(reserving)
+            await self._check_caps(caller)  # all are under way together
+            unwell = await looking
+            return await asyncio.shield(reserving), unwell
         except BaseException:
             self.records.start(self._give_back(reserving))  # it may still succeed, and no call will use it
             raise
-        return hold, unwell
 
     async def _reserve_budgets(self, caller: Caller, tier: Tier, *, tokens: int, lease_s: float, claim: KeyClaim | None) -> BudgetHold:
         """Reserve the budgets. A call of a turn waits for the rates of its key as long as it would for a slot: its message was accepted. A
@@ -338,12 +329,16 @@ class Gateway:
                     raise
                 await asyncio.sleep(min(left_s, error.wait_s, random.uniform(0.05, RATE_LOOK_S)))  # noqa: S311  # no secret
 
-    def _check_caps(self, caller: Caller) -> Awaitable[None]:
+    async def _check_caps(self, caller: Caller) -> None:
         """Raise CallsPaused at the kill switch, the platform's cap, the agent's cap or the fleet's; the first of these that holds."""
         caps = self.agent_caps
         if caps is None or caller.agent is None or not caps.has_cap(caller.agent):
-            return self.spend.admit(self.cap_micro_usd)
-        return raise_first(asyncio.gather(self.spend.admit(self.cap_micro_usd), caps.admit(caller.agent), return_exceptions=True))
+            await self.spend.admit(self.cap_micro_usd)
+            return
+        checks = await asyncio.gather(self.spend.admit(self.cap_micro_usd), caps.admit(caller.agent), return_exceptions=True)
+        for error in checks:
+            if error is not None:
+                raise error
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
         with suppress(PortError):  # also if the reservation failed
@@ -397,28 +392,25 @@ class Gateway:
             rate=rate.to_dict(),
             first_token_ms=answered.first_delta_ms,
         )
-
-        def answer(session_id: UUID | None) -> Answer:
-            return Answer(
-                call.id,
-                completion,
-                link.backend.name,
-                link.model,
-                cost,
-                call.rate,
-                answered.attempts,
-                answered.ms,
-                session_id=session_id,
-                without_tools=admitted.run.leaves_out_tools(link),
-            )
-
+        answer = Answer(
+            call.id,
+            completion,
+            link.backend.name,
+            link.model,
+            cost,
+            call.rate,
+            answered.attempts,
+            answered.ms,
+            session_id=call.session_id,
+            without_tools=admitted.run.leaves_out_tools(link),
+        )
         if keep is not None:
-            recorder = self.records.keeping(keep, answer(call.session_id))
+            recorder = self.records.keeping(keep, answer)
         if place is None or admitted.is_counted_first:
             session_id = await self.records.write(admitted.hold, call, completion, recorder)
         else:
             session_id = await self.records.write_later(admitted.hold, call, completion, recorder, place)
-        return answer(session_id)
+        return replace(answer, session_id=session_id)
 
     async def _record_copy(self, admitted: AdmittedCall, completion: Completion, sampled_by: UUID) -> Answer:
         """Record an answer from the cache: it took no slot and costs nothing."""
@@ -481,20 +473,13 @@ class Gateway:
         await self.records.write(admitted.hold, call, completion, recorder)
 
 
-async def raise_first(checks: Awaitable[Sequence[BaseException | None]]) -> None:
-    """Raise the first error among them."""
-    for error in await checks:
-        if error is not None:
-            raise error
-
-
 RATE_LOOK_S = 0.25
 """How often a call that waits for a rate of its key looks again."""
 LEASE_MARGIN_S = 15.0
 """How much longer a reservation lasts than the deadline and the wait for slots: the gateway needs that time to record the usage."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class AdmittedCall:
     """A call that passed kill switch, cap and budget."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
 
@@ -27,7 +27,6 @@ from hermes.ports.errors import PortError, StoreUnavailable, require_known
 from hermes.ports.models import ModelPlan, ModelPlans
 from hermes.ports.runtime import Clock, Transactions
 from hermes.tasks import stop_if_cancelled
-from hermes.values import value
 
 log = structlog.get_logger()
 
@@ -45,7 +44,7 @@ class PlanRefused(PortError):
     """The plan was refused, and nothing changed. The message says why."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChosenChains:
     """The chains for one call, and the plan that chose them; without a plan, those of the settings."""
 

@@ -164,11 +164,9 @@ TOKENS_PER_MESSAGE = 8
 
 def prompt_tokens(ask: ModelRequest) -> int:
     """An upper bound for the whole request."""
-    size, images = once(ask.tools, schema_bytes), 0
-    for message in ask.messages:
-        size += message_bytes(message)
-        if not isinstance(message.get("content"), str):
-            images += sum(1 for part in parts_of(message) if part.get("type") == "image_url")
+    tools = once(ask.tools, schema_bytes)
+    images = sum(1 for message in ask.messages for part in parts_of(message) if part.get("type") == "image_url")
+    size = tools + sum(message_bytes(message) for message in ask.messages)
     return -(-size // BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + len(ask.messages) * TOKENS_PER_MESSAGE
 
 
@@ -185,8 +183,6 @@ def answer_tokens(message: ChatMessage, max_tokens: int) -> int:
 def message_bytes(message: ChatMessage) -> int:
     """The bytes of a message that a model reads or writes as text."""
     content = message.get("content")
-    if len(message) == 2 and isinstance(content, str):  # a role and a text
-        return len(content.encode("utf-8", "replace"))
     texts = [content] if isinstance(content, str) else [part.get("text") for part in parts_of(message)]
     texts += [message.get("reasoning") or message.get("reasoning_content"), message.get("refusal")]
     for call in message.get("tool_calls") or ():

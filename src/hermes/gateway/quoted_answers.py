@@ -50,7 +50,6 @@ MIN_CALL_ID_CHARS = 12
 """A shorter id of a tool call may be a number that every chat has."""
 ASCII_WORD = re.compile("[a-z0-9]+")
 """The same as `WORD` in a text of ASCII alone, and several times as fast."""
-ASCII_WORD_BYTES = re.compile(ASCII_WORD.pattern.encode())
 WORD = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
     r"|(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])[^\W_])+"
@@ -74,15 +73,15 @@ class Evidence:
 def answer_traces(context: bytes, system: bytes, quotable: Sequence[ChatMessage]) -> ChatTraces:
     """The traces of an answer: of the list that it was sampled in, and of the words of the answers that may be quoted. `context` is that
     list's digest."""
-    spans = [span for message in quotable for span in nsmallest(MAX_ANSWER_SPANS, set(text_spans(text_of(message))))]
-    return ChatTraces((trace(b"context", system, context),), span_traces(system, spans))
+    spans = [span for message in quotable for span in nsmallest(MAX_ANSWER_SPANS, set(span_hashes(words_of(text_of(message)))))]
+    return ChatTraces(contexts=(trace(b"context", system, context),), spans=tuple(span_trace(system, span) for span in spans))
 
 
 def request_traces(contexts: Sequence[bytes], system: bytes, messages: Sequence[ChatMessage]) -> ChatTraces:
     """The traces that a request shows: of each list that ends before an assistant's message, the longest first, and of possible quotes."""
-    hashes = {span for message in without_system(messages) for span in text_spans(text_of(message))}
-    contexts = tuple([trace(b"context", system, context) for context in reversed(contexts)])
-    return ChatTraces(contexts, span_traces(system, nsmallest(MAX_REQUEST_SPANS, hashes)))
+    hashes = {span for message in without_system(messages) for span in span_hashes(words_of(text_of(message)))}
+    spans = tuple(span_trace(system, span) for span in nsmallest(MAX_REQUEST_SPANS, hashes))
+    return ChatTraces(contexts=tuple(trace(b"context", system, context) for context in reversed(contexts)), spans=spans)
 
 
 def find_evidence(graph: MessageGraph, messages: Sequence[ChatMessage]) -> Evidence | None:
@@ -162,7 +161,7 @@ def is_summed_up(graph: MessageGraph, responses: Collection[str], summary: ChatM
 
 def quoted_words(answer: Sequence[str], text: Sequence[str], prompt: Sequence[Sequence[str]]) -> int:
     """How many words of an answer stand in a text, in spans that the answer's own prompt does not have."""
-    spans = span_hashes(answer)
+    spans = list(span_hashes(answer))
     shown = set(span_hashes(text)).intersection(spans)
     if not shown:
         return 0
@@ -181,13 +180,9 @@ def text_of(message: ChatMessage) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    if is_short_ascii(text):
+    if text.isascii() and len(text) < 2 * MAX_WORDS:  # it has no more words than that
         return ASCII_WORD.findall(text.lower())
     return [word[0] for word in islice(find_words(text), MAX_WORDS)]
-
-
-def is_short_ascii(text: str) -> bool:
-    return text.isascii() and len(text) < 2 * MAX_WORDS  # it has no more words than that
 
 
 def has_words(text: str, count: int) -> bool:
@@ -199,28 +194,16 @@ def find_words(text: str) -> Iterator[re.Match[str]]:
     return ASCII_WORD.finditer(text.lower()) if text.isascii() else WORD.finditer(text.casefold())
 
 
-def span_hashes(words: Sequence[str]) -> list[int]:
-    """A number for each span of `SPAN_WORDS` words, in their order."""
-    return code_spans([crc32(word.encode("utf-8", "replace")) for word in words])
-
-
-def text_spans(text: str) -> list[int]:
-    """The same for the words of a text."""
-    if is_short_ascii(text):
-        return code_spans([*map(crc32, ASCII_WORD_BYTES.findall(text.lower().encode()))])
-    return span_hashes(words_of(text))
-
-
-def code_spans(codes: Sequence[int]) -> list[int]:
-    rolling, spans = 0, []
-    for code in codes[:SPAN_WORDS]:
+def span_hashes(words: Sequence[str]) -> Iterator[int]:
+    """Yield a number for each span of `SPAN_WORDS` words, in their order."""
+    codes = [crc32(word.encode("utf-8", "replace")) for word in words]
+    rolling = 0
+    for at, code in enumerate(codes):
+        if at >= SPAN_WORDS:
+            rolling -= codes[at - SPAN_WORDS] * TOP
         rolling = (rolling * BASE + code) % MODULUS
-    if len(codes) >= SPAN_WORDS:
-        spans.append(rolling)
-    for gone, code in zip(codes, codes[SPAN_WORDS:]):  # noqa: B905  # the last span begins before the last word
-        rolling = ((rolling - gone * TOP) * BASE + code) % MODULUS
-        spans.append(rolling)
-    return spans
+        if at >= SPAN_WORDS - 1:
+            yield rolling
 
 
 def system_keys(messages: Sequence[ChatMessage]) -> list[bytes]:
@@ -229,10 +212,8 @@ def system_keys(messages: Sequence[ChatMessage]) -> list[bytes]:
 
 
 def without_system(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    for at, message in enumerate(messages):
-        if message["role"] not in ("system", "developer"):
-            return messages[at:]
-    return messages[len(messages) :]
+    start = next((at for at, message in enumerate(messages) if message["role"] not in ("system", "developer")), len(messages))
+    return messages[start:]
 
 
 def hint_evidence(messages: Sequence[ChatMessage], signal: str) -> Evidence:
@@ -240,16 +221,12 @@ def hint_evidence(messages: Sequence[ChatMessage], signal: str) -> Evidence:
     return Evidence(COMPACTION, min(len(system_keys(messages)), len(messages) - 1), {"signal": signal})
 
 
-def system_digest(messages: Sequence[ChatMessage], keys: Sequence[bytes]) -> bytes:
-    """The digest of the system prompt, given the keys of all messages."""
-    count = len(messages) - len(without_system(messages))
-    return sha256(b"".join([len(key).to_bytes(8, "big") + key for key in keys[:count]])).digest()
+def system_digest(messages: Sequence[ChatMessage]) -> bytes:
+    return sha256(b"".join(len(key).to_bytes(8, "big") + key for key in system_keys(messages))).digest()
 
 
-def span_traces(system: bytes, spans: Sequence[int]) -> tuple[bytes, ...]:
-    """The traces of spans, as `trace` makes them."""
-    begin = b"span" + system
-    return tuple([sha256(begin + span.to_bytes(8, "big")).digest() for span in spans])
+def span_trace(system: bytes, span: int) -> bytes:
+    return trace(b"span", system, span.to_bytes(8, "big"))
 
 
 def trace(kind: bytes, system: bytes, value: bytes) -> bytes:

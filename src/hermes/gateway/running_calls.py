@@ -9,8 +9,8 @@ leaves."""
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
@@ -24,13 +24,9 @@ LOOK_S = 0.25
 
 
 class RunningCall:
-    """One call, under way for as long as a `with` block lasts. Whatever waits for its model waits in an `async with` block: that raises
-    CallsPaused if the call is ended."""
+    """One call. Whatever waits for its model waits in `guard`."""
 
-    __slots__ = ("_calls", "_is_stopped", "_waiting")
-
-    def __init__(self, calls: RunningCalls) -> None:
-        self._calls = calls
+    def __init__(self) -> None:
         self._is_stopped = False
         self._waiting: asyncio.Timeout | None = None
 
@@ -41,26 +37,22 @@ class RunningCall:
             if self._waiting is not None:
                 self._waiting.reschedule(asyncio.get_running_loop().time())
 
-    def __enter__(self) -> Self:
-        self._calls.add(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._calls.remove(self)
-
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def guard(self) -> AsyncIterator[None]:
+        """Raise CallsPaused in the block, or before it, if the call is ended."""
         if self._is_stopped:
             raise CallsPaused(PauseReason.KILL_SWITCH, None)
         limit = asyncio.timeout(None)
-        await limit.__aenter__()
-        self._waiting = limit
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        limit, self._waiting = self._waiting, None
-        assert limit is not None  # noqa: S101  # the block was entered
         try:
-            await limit.__aexit__(kind, error, traceback)
+            async with limit:
+                self._waiting = limit
+                try:
+                    yield
+                finally:
+                    self._waiting = None
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise CallsPaused(PauseReason.KILL_SWITCH, None) from None
 
 
@@ -71,14 +63,18 @@ class RunningCalls:
         self._calls: set[RunningCall] = set()
         self._are_any = asyncio.Event()
 
-    def add(self, call: RunningCall) -> None:
+    @contextmanager
+    def enter(self) -> Iterator[RunningCall]:
+        """Keep a call among those under way for as long as the block lasts."""
+        call = RunningCall()
         self._calls.add(call)
         self._are_any.set()
-
-    def remove(self, call: RunningCall) -> None:
-        self._calls.discard(call)
-        if not self._calls:
-            self._are_any.clear()
+        try:
+            yield call
+        finally:
+            self._calls.discard(call)
+            if not self._calls:
+                self._are_any.clear()
 
     def stop_all(self) -> None:
         """End every call that is under way."""

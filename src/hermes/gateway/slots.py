@@ -50,17 +50,16 @@ class Slots:
     @asynccontextmanager
     async def hold(self, user: str, backend: str, *, wait_s: float | None = None) -> AsyncIterator[None]:
         """Hold a slot for a backend as long as the block lasts. Raises NoCapacity after `wait_s`, or at once when the queue is too long."""
-        await self.take(user, backend, self.wait_s if wait_s is None else wait_s)
+        await self._take(user, backend, self.wait_s if wait_s is None else wait_s)
         try:
             yield
         finally:
-            self.give_back(backend)
+            self._give_back(backend)
 
     def has_room(self, backend: str) -> bool:
         return self.used < self.count and self._used[backend] < max_slots_per_backend(self.count, self._limits.get(backend))
 
-    async def take(self, user: str, backend: str, wait_s: float) -> None:
-        """Take a slot, as `hold` does. The caller gives it back."""
+    async def _take(self, user: str, backend: str, wait_s: float) -> None:
         if self.has_room(backend):  # then no caller waits for it: a slot that becomes free is handed over at once
             self._used[backend] += 1
             return
@@ -75,7 +74,7 @@ class Slots:
         except BaseException as error:
             if place.is_next.done() and not place.is_next.cancelled():
                 # The slot was handed over in the moment in which the caller gave up: pass it on.
-                self.give_back(backend)
+                self._give_back(backend)
             else:
                 self._leave(user, place)
             if isinstance(error, TimeoutError):
@@ -89,7 +88,7 @@ class Slots:
             del self._queues[user]
         self._waiting[place.backend] -= 1
 
-    def give_back(self, backend: str) -> None:
+    def _give_back(self, backend: str) -> None:
         """Free a slot and hand it to the next caller whose backend has room. One slot became free, so at most one caller can go on."""
         self._used[backend] -= 1
         with_room = {backend for backend, waiting in self._waiting.items() if waiting and self.has_room(backend)}

@@ -5,7 +5,7 @@ not once with each model."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,9 +28,10 @@ class ModelWatch:
     breakers: ModelBreakers
     alerts: Alerts
 
-    def look(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
-        """Have the breakers of a chain read, once for each call; return what brings the conditions of its UnwellModels."""
-        return self.breakers.find_unwell([*models, *dict.fromkeys(map(whole_backend, models))])
+    async def look(self, models: Sequence[ModelAddress]) -> UnwellModels:
+        """Read the breakers of a chain, once for each call."""
+        found = await self.breakers.find_unwell([*models, *dict.fromkeys(whole_backend(model) for model in models)])
+        return UnwellModels(self, dict(found))
 
 
 @dataclass(slots=True)
@@ -38,15 +39,13 @@ class UnwellModels:
     """The models of a chain whose last calls failed. Without a watch, every model is well."""
 
     watch: ModelWatch | None = None
-    conditions: Mapping[ModelAddress, ModelCondition] = field(default_factory=dict)
+    conditions: dict[ModelAddress, ModelCondition] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     """The backends that refused our key during this call."""
 
     def to_skip(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
         """Return the models that the call does not ask: those whose breaker is open. If all are open, only those whose vendor said how long
         it wants not to be asked: for the caller another failure is no worse than no try."""
-        if not self.conditions:
-            return self.conditions
         found = {model: condition for model in models if (condition := self._open(model)) is not None and condition.wait_s}
         if len(found) < len({*models}):
             return found
@@ -54,7 +53,7 @@ class UnwellModels:
 
     async def may_ask(self, model: ModelAddress) -> bool:
         """Whether the call may ask a model, of which one call at a time finds out whether it answers again."""
-        if self.watch is None or not self.conditions:
+        if self.watch is None:
             return True
         for address in (whole_backend(model), model):
             condition = self.conditions.get(address)
@@ -68,7 +67,7 @@ class UnwellModels:
         return condition is not None and condition.wait_s is not None and condition.error == Unreachable.__name__
 
     async def note_answer(self, model: ModelAddress) -> None:
-        if self.watch is None or not self.conditions:
+        if self.watch is None:
             return
         for address in (whole_backend(model), model):
             if address in self.conditions and await self.watch.breakers.record_success(address):

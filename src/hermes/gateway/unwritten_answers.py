@@ -8,7 +8,8 @@ out whether it has to wait."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from hermes.ports.sessions import ChatFingerprint
@@ -21,33 +22,6 @@ MAX_UNWRITTEN = 512
 """With so many answers unwritten, each further one waits for its record: a slow database slows the clients down, and memory stays small."""
 
 
-class UserRecords:
-    """The records of one user's answers that are on their way."""
-
-    def __init__(self) -> None:
-        self.all: set[asyncio.Future[None]] = set()
-        self.shown_by: dict[bytes, list[asyncio.Future[None]]] = {}
-        """By the digests of the answers."""
-
-    def add(self, written: asyncio.Future[None], digests: Sequence[bytes]) -> None:
-        self.all.add(written)
-        for digest in digests:
-            self.shown_by.setdefault(digest, []).append(written)
-
-    def remove(self, written: asyncio.Future[None], digests: Sequence[bytes]) -> None:
-        self.all.remove(written)
-        for digest in digests:
-            found = self.shown_by[digest]
-            found.remove(written)
-            if not found:
-                del self.shown_by[digest]
-
-    def shown_in(self, digests: Collection[bytes]) -> set[asyncio.Future[None]]:
-        if self.shown_by.keys().isdisjoint(digests):  # nearly always
-            return set()
-        return {written for digest in digests for written in self.shown_by.get(digest, ())}
-
-
 class UnwrittenAnswers:
     """Answers that are on their way into the database, by their users and digests."""
 
@@ -55,7 +29,7 @@ class UnwrittenAnswers:
         self._gather_s = gather_s
         self._gathered: list[asyncio.Future[None]] = []
         self._timer: asyncio.Handle | None = None
-        self._records: dict[UUID, UserRecords] = {}
+        self._records: defaultdict[UUID, dict[asyncio.Future[None], frozenset[bytes]]] = defaultdict(dict)
         self._count = 0
 
     @property
@@ -70,17 +44,15 @@ class UnwrittenAnswers:
 
         `before` is the fingerprint of the list that grows by the answer: a request that shows that list finds the chat moved on."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        digests = [*(answer_digests(fingerprint) if fingerprint is not None else ()), *([before.shown] if before is not None else ())]
-        records = self._records.get(user_id)
-        if records is None:
-            records = self._records[user_id] = UserRecords()
-        records.add(written, digests)
+        digests = answer_digests(fingerprint) if fingerprint is not None else []
+        self._records[user_id][written] = frozenset([*digests, *([before.shown] if before is not None else [])])
         self._count += 1
 
         def end() -> None:
             self._count -= 1
-            records.remove(written, digests)
-            if not records.all:
+            records = self._records[user_id]
+            del records[written]
+            if not records:
                 del self._records[user_id]
             written.set_result(None)
 
@@ -109,20 +81,19 @@ class UnwrittenAnswers:
             if not turn.done():
                 turn.set_result(None)
 
-    async def wait_for(self, user_id: UUID, shown: Collection[bytes]) -> None:
+    async def wait_for(self, user_id: UUID, shown: Iterable[bytes]) -> None:
         """Wait until all answers of a user that have one of these digests are recorded."""
-        records = self._records.get(user_id)
-        found = records.shown_in(shown) if records is not None else None
+        records, wanted = self._records.get(user_id), set(shown)
+        found = [written for written, digests in records.items() if not wanted.isdisjoint(digests)] if records and wanted else []
         if found:
             self.hurry()
             await asyncio.wait(found)
 
     async def wait_for_all(self, user_id: UUID) -> None:
         """Wait until all answers that a user has by now are recorded."""
-        records = self._records.get(user_id)
-        if records is not None:
+        if user_id in self._records:
             self.hurry()
-            await asyncio.wait(list(records.all))
+            await asyncio.wait(list(self._records[user_id]))
 
 
 def answer_digests(fingerprint: ChatFingerprint) -> list[bytes]:

@@ -3,7 +3,7 @@
 Read it in this order: errors, message (shapes, canonical form), tool_schemas, token_arrays, call, context (what is sent), node (ids),
 delta (versions as differences), version_tree (how far versions agree), history (the state), edit (the rule), redact, response, view,
 items, commit, root (one hash over all of it), traversal, prompt_deltas and shared_parts (each token and message once), linear_document
-(the commonest graph), codec, mermaid, graph (the public class), stored_graph and linear_append (for stores)."""
+(the commonest graph), codec, mermaid, graph (the public class), stored_graph (for stores)."""
 
 from hermes.graph.call import CallRecord, PolicySpan
 from hermes.graph.context import Overlay

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, canonical, canonical_text, digest, freeze_items, freeze_object, plain_text, thaw
-from hermes.graph.token_arrays import NO_PROMPT, PromptDigests, array_as_canonical, array_as_json, array_from_json, check_array, to_array
+from hermes.graph.message import FrozenDict, canonical, canonical_text, digest, freeze_object, plain_text, thaw
+from hermes.graph.token_arrays import PromptDigests, array_as_canonical, array_as_json, array_from_json, check_array, to_array
 from hermes.graph.tool_schemas import ToolSchemas, once
 
 LogprobMode = Literal["raw", "processed"]
@@ -75,19 +75,19 @@ class CallRecord:
     @property
     def digest(self) -> bytes:
         """The record's digest as it was when first read; recording a response reads it."""
-        return self.seal()
+        self.seal()
+        return self._digest[0]
 
-    def seal(self, prompts: PromptDigests | None = None) -> bytes:
-        """Compute the digest now, so that a later change is noticed, and return it. `prompts` as in `compute_digest`."""
+    def seal(self, prompts: PromptDigests | None = None) -> None:
+        """Compute the digest now, so that a later change is noticed. `prompts` as in `compute_digest`."""
         if not self._digest:
             self._digest.append(self.compute_digest(prompts))
-        return self._digest[0]
 
     def compute_digest(self, prompts: PromptDigests | None = None) -> bytes:
         """Return the digest of the record as it is now. An erased part counts with the digest it had.
 
         `prompts` computed the digests of the calls before: a prompt that continues one of theirs costs only what it adds."""
-        prompt = NO_PROMPT if self.prompt_token_ids is None else (prompts or PromptDigests()).digest(self.prompt_token_ids)
+        prompt = (prompts or PromptDigests()).digest(self.prompt_token_ids)
         completion = self._canonical(_PARTS["completion"])
         gone = self.redacted or {}
         if "prompt" in gone and self.prompt_token_ids is None:
@@ -101,61 +101,43 @@ class CallRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; absent fields are left out, arrays are base64 of little-endian values."""
-        return self._as_json(_FIELD_NAMES)
+        return self._as_json(_FIELDS)
 
     def without_prompt(self) -> dict[str, Any]:
         """Return what `to_dict` returns, without `prompt_token_ids`: in a document, prompts are most of what there is to write."""
         return self._as_json(_WITHOUT_PROMPT)
 
-    def _canonical(self, names: frozenset[str]) -> bytes:
-        """Return the canonical bytes of `_as_json`. Does not make the texts of arrays and of tools twice."""
-        values: dict[str, Any] = {}
-        ready: dict[str, bytes] = {}
-        for name, value in self.__dict__.items():
-            if value is None or value is False or name not in names:
+    def _canonical(self, names: Iterable[str]) -> bytes:
+        """Return the canonical bytes of `_as_json`; `names` are in their canonical order. Does not make the texts of arrays twice."""
+        parts = []
+        held = self.__dict__
+        for name in names:
+            value = held.get(name)
+            if value is None or value is False:
                 continue
-            if type(value) is array:
-                ready[name] = array_as_canonical(value)
+            if type(value) is str:
+                text = canonical_text(value)
+            elif type(value) is array:
+                text = array_as_canonical(value)
             elif type(value) is ToolSchemas:
-                ready[name] = once(value, canonical)
+                text = once(value, canonical)
             else:
-                values[name] = value
-        if not ready:
-            return canonical(values)
-        ready.update({name: canonical(value) for name, value in values.items()})
-        return b"{%b}" % b",".join([_KEYS[name] + ready[name] for name in sorted(ready)])
+                text = canonical(value)
+            parts.append(_KEYS[name] + text)
+        return b"{%b}" % b",".join(parts)
 
-    def _as_json(self, names: frozenset[str]) -> dict[str, Any]:
+    def _as_json(self, names: Iterable[str]) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for name, value in sorted(self.__dict__.items()):
-            if value is None or value is False or name not in names:
+        for name in names:
+            value = getattr(self, name)
+            if value is None or value is False:
                 continue
-            if type(value) is array:
-                out[name] = array_as_json(value)
+            if isinstance(value, array):
+                value = array_as_json(value)
             elif name == "policy_spans":
-                out[name] = [list(span) for span in value]
-            else:
-                out[name] = value
+                value = [list(span) for span in value]
+            out[name] = value
         return out
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> CallRecord:
-        """Return CallRecord(**fields), with the same checks: much faster, because it looks only at the fields that are not None."""
-        record = object.__new__(cls)
-        held = record.__dict__
-        for name, value in fields.items():
-            if value is None:
-                continue
-            if type(value) is str and name in _TEXTS and value.isascii():
-                held[name] = value  # the usual case of a text
-            elif name in _CHECKS:
-                held[name] = _CHECKS[name](name, value)
-            elif name == "prompt_derived":
-                held[name] = value
-            else:
-                raise TypeError(f"a call record has no field {name!r}")
-        held["_digest"] = []
-        return record
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallRecord:
@@ -206,19 +188,20 @@ def call_digest(parts: bytes, rest: bytes) -> bytes:
     return digest(b"hermes.call\0" + parts + rest)
 
 
-_FIELD_NAMES = frozenset(f.name for f in fields(CallRecord) if f.init)
-_PARTS = {"prompt": frozenset({"prompt_token_ids"}), "completion": frozenset({"extra", "logprobs", "raw_text", "token_ids"})}
-"""The fields that hold text or tokens of the messages, by part. Each part can be erased without the other."""
+_FIELDS = tuple(sorted(f.name for f in fields(CallRecord) if f.init))
+_FIELD_NAMES = frozenset(_FIELDS)
+_PARTS = {"prompt": ("prompt_token_ids",), "completion": ("extra", "logprobs", "raw_text", "token_ids")}
+"""The fields that hold text or tokens of the messages, by part, sorted. Each part can be erased without the other."""
 _ARRAYS: dict[str, Literal["i", "f"]] = {"prompt_token_ids": "i", "token_ids": "i", "logprobs": "f"}
-_NAMES = _FIELD_NAMES.difference({"redacted"}, *_PARTS.values())
+_NAMES = tuple(name for name in _FIELDS if name != "redacted" and not any(name in part for part in _PARTS.values()))
 """The fields that neither part holds."""
-_KEYS = {name: canonical_text(name) + b":" for name in _FIELD_NAMES}
-_WITHOUT_PROMPT = _FIELD_NAMES - {"prompt_token_ids"}
+_KEYS = {name: canonical_text(name) + b":" for name in _FIELDS}
+_WITHOUT_PROMPT = tuple(name for name in _FIELDS if name != "prompt_token_ids")
 
 
 def freeze_tools(tools: Iterable[Any] | None, path: str) -> ToolSchemas | None:
     """Freeze tool schemas; an empty list becomes None."""
-    if tools is None or (type(tools) is list and not tools):
+    if tools is None:
         return None
     if type(tools) is ToolSchemas:
         return tools or None
@@ -256,7 +239,7 @@ def _check_logprob_mode(name: str, value: Any) -> Any:
 
 def _check_object(name: str, value: Any) -> FrozenDict | None:
     try:
-        return FrozenDict(freeze_items(value, f"call.{name}")) if type(value) is dict else freeze_object(value, f"call.{name}")
+        return freeze_object(value, f"call.{name}")
     except MessageError as error:
         raise CallError(error.path, error.reason) from None
 

@@ -247,9 +247,10 @@ class GraphHistory:
 
         `call` is the digest of the sample's call, if it is computed already."""
         if sample.call is not None and call is None:
-            call = sample.call.seal(self.prompt_digests)
+            sample.call.seal(self.prompt_digests)
+            call = sample.call.digest
         place = self.place_of(sample.head)
-        message = self.nodes_at(place)[sample.index].digest
+        message = self.nodes_at(place)[sample.index]
         return response_id(self.id_of(place, sample.index), sample.overlay, message, sample.sample_id, call)
 
     def seal(self, sample: Sample) -> str:
@@ -333,11 +334,10 @@ class GraphHistory:
         return forked
 
 
-def response_id(context: bytes, overlay: Overlay, message: bytes, sample_id: str, call: bytes | None) -> str:
-    """Return the id of a response from all that it identifies; `context` is the id of the messages before it, `message` its own digest,
-    `call` the call's digest."""
+def response_id(context: bytes, overlay: Overlay, message: Node, sample_id: str, call: bytes | None) -> str:
+    """Return the id of a response from all that it identifies; `context` is the id of the messages before it, `call` the call's digest."""
     name = sha256(sample_id.encode("utf-8", "surrogatepass")).digest()
-    parts = (b"hermes.response\0", context, overlay.digest, message, name, call or bytes(32))
+    parts = (b"hermes.response\0", context, overlay.digest, message.digest, name, call or bytes(32))
     return sha256(b"".join(parts)).hexdigest()
 
 

@@ -41,7 +41,7 @@ def read_linear(graph: Any, root: str) -> GraphHistory | None:
     extend_ids(ids, nodes, max([sample.index for sample in samples], default=0))
     for sample in samples:
         call = None if sample.call is None else sample.call.digest
-        sample.sealed = response_id(ids[sample.index], sample.overlay, nodes[sample.index].digest, sample.sample_id, call)
+        sample.sealed = response_id(ids[sample.index], sample.overlay, nodes[sample.index], sample.sample_id, call)
     history = GraphHistory(seed)
     history.load_list(nodes, samples, ids)
     history.root_read = root

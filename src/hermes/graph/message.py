@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, NoReturn
@@ -29,7 +29,6 @@ THINKING = "thinking_blocks"
 
 MAX_DEPTH = 64
 MAX_INT_BITS = 8_192  # Python itself refuses to print integers of more than 4,300 digits; JSON readers far fewer.
-SMALL_INT = 2**63
 
 
 def refuse_change(*_: object, **__: object) -> NoReturn:
@@ -84,14 +83,13 @@ def freeze(value: Any, path: str, depth: int = 0) -> Any:
         return value  # frozen before, at the same depth: an edit of one field leaves the other fields of the message as they are
     if depth > MAX_DEPTH:
         raise MessageError(path, f"nested deeper than {MAX_DEPTH} levels, or a value that contains itself")
-    if kind is not dict and kind is not list:
-        if isinstance(value, str):
-            return plain_text(value)
-        if isinstance(value, int | float):
-            return plain_number(value, path)
-        if callable(getattr(value, "model_dump", None)):
-            value = dump_model(value)
-    if kind is dict or (kind is not list and isinstance(value, Mapping)):
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, int | float):
+        return plain_number(value, path)
+    if callable(getattr(value, "model_dump", None)):
+        value = dump_model(value)
+    if isinstance(value, Mapping):
         return FrozenDict(freeze_items(value, path, depth + 1))
     if isinstance(value, list | tuple):
         return FrozenList([freeze(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)])
@@ -126,33 +124,22 @@ def dump_model(value: Any) -> Any:
     return value.model_dump(mode="json", exclude_unset=True)
 
 
-def freeze_items(value: Mapping[Any, Any], path: str, depth: int = 0) -> dict[str, Any]:
-    """Return the items of a JSON object, frozen; string keys only, because JSON would silently turn 1 into "1"."""
-    frozen: dict[str, Any] = {}
+def freeze_items(value: Mapping[Any, Any], path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a JSON object, frozen; string keys only, because JSON would silently turn 1 into "1"."""
     for key, item in value.items():
-        if type(key) is str and key.isascii():
-            name = key
-        elif isinstance(key, str):
-            name = plain_text(key)
-        else:
+        if not isinstance(key, str):
             raise MessageError(path, f"key {key!r} is {type(key).__name__}, JSON keys are strings")
-        kind = type(item)
-        if (
-            (kind is str and item.isascii())
-            or (kind is int and depth <= MAX_DEPTH and -SMALL_INT < item < SMALL_INT)
-            or (kind is float and math.isfinite(item))
-        ):
-            frozen[name] = item  # the usual cases
+        if (type(item) is str and item.isascii()) or (type(item) is float and math.isfinite(item)):
+            yield plain_text(key), item  # the usual cases
         else:
-            frozen[name] = freeze(item, f"{path}.{key}", depth)
-    return frozen
+            yield plain_text(key), freeze(item, f"{path}.{key}", depth)
 
 
 def freeze_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | None:
     """Freeze one optional JSON object, as call records and annotations hold them."""
     if value is None:
         return None
-    if type(value) is not dict and not isinstance(value, Mapping):
+    if not isinstance(value, Mapping):
         raise MessageError(path, f"expected an object, got {type(value).__name__}")
     return FrozenDict(freeze_items(value, path))
 
@@ -176,7 +163,7 @@ def check_message(message: Any, path: str, freeze_metadata: Callable[[Any, str],
         raise MessageError(f"{path}.role", f"unknown role {role!r}; one of {', '.join(sorted(ROLES))}")
     has_metadata = METADATA in given
     metadata = given.pop(METADATA, None)
-    fields = freeze_items(given, path)
+    fields = dict(freeze_items(given, path))
     check_shapes(fields, path)
     if has_metadata:
         fields[METADATA] = None if metadata is None else freeze_metadata(metadata, f"{path}.{METADATA}")
@@ -247,16 +234,6 @@ def canonical_text(text: str) -> bytes:
 def compact_json(value: Any) -> str:
     """Write a frozen JSON value with its keys in their own order: a template may print a tool schema as it stands."""
     return _encode_ordered(value)
-
-
-def message_as_stored(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return the canonical bytes of a checked message without `metadata`, and its JSON with its keys in their own order."""
-    if len(message) == 2 and type(content := message.get("content")) is str:  # the usual case: the text, which may be long, is escaped once
-        text, by = encode_basestring_ascii(content), message["role"]  # no role has a character to escape
-        known = f'{{"content":{text},"role":"{by}"}}'.encode("ascii")
-        first, _ = message
-        return known, known if first == "content" else f'{{"role":"{by}","content":{text}}}'.encode("ascii")
-    return canonical(message), compact_json(message).encode("ascii")
 
 
 def canonical_message(message: Mapping[str, Any]) -> bytes:

@@ -127,7 +127,7 @@ class PromptDigests:
     def digest(self, prompt: Sequence[int] | None) -> bytes:
         """Return the digest of this prompt as it is now."""
         if prompt is None:
-            return NO_PROMPT
+            return _NO_PROMPT
         return self.digest_bytes(_little_endian(as_array(prompt)).tobytes())
 
     def digest_bytes(self, data: bytes) -> bytes:
@@ -144,7 +144,7 @@ class PromptDigests:
 
 
 _PROMPT_START = b'{"prompt_token_ids":{"int32":"'
-NO_PROMPT = sha256(b"{}").digest()
+_NO_PROMPT = sha256(b"{}").digest()
 
 
 def _little_endian(values: array[Any]) -> array[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from threading import Lock
-from typing import Self, TypeVar
+from typing import Self
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
@@ -42,19 +42,6 @@ class LabelLimit:
         return shown[: len(values)], dict(zip(names, shown[len(values) :], strict=True))
 
 
-Series = TypeVar("Series", bound="BoundedSeries")
-
-
-class KnownSeries(dict[tuple[object, ...], Series]):
-    """The series of a family by their labels: `known[labels]` is `labels(*labels)`, without a call for those that came before."""
-
-    def __init__(self, family: Series) -> None:
-        self._family = family
-
-    def __missing__(self, labels: tuple[object, ...]) -> Series:
-        return self._family.labels(*labels)  # it decides what is kept here
-
-
 class BoundedSeries(MetricWrapperBase):
     """A family with at most `max_series` label sets, and one more for the rest. It finds the series of a label set that came before in one
     look: the library makes texts of the labels and takes a lock each time."""
@@ -66,8 +53,8 @@ class BoundedSeries(MetricWrapperBase):
         return LabelLimit(self.max_series)
 
     @cached_property
-    def known(self) -> KnownSeries[Self]:
-        return KnownSeries(self)
+    def known(self) -> dict[tuple[object, ...], Self]:
+        return {}
 
     def labels(self, *values: object, **named: object) -> Self:
         if not named and (series := self.known.get(values)) is not None:  # nearly every call

@@ -108,18 +108,18 @@ class Metrics:
     def count(self, call: ModelCall) -> None:
         """The port CallMeter."""
         for attempt in call.attempts:
-            self.llm_attempts.known[attempt.backend, attempt.outcome.partition(":")[0]].inc()
+            self.llm_attempts.labels(attempt.backend, attempt.outcome.partition(":")[0]).inc()
         backend = call.backend or "none"
         if call.cache_hit:
             self.llm_cache_hits.labels(backend, call.tier).inc()
             return
         if call.outcome is CallOutcome.ANSWERED:
-            self.llm_calls.known[backend, call.tier].inc()
+            self.llm_calls.labels(backend, call.tier).inc()
         else:
             self.llm_unanswered.labels(call.tier, str(call.outcome)).inc()
-        self.llm_tokens.known[backend, "in"].inc(call.usage.tokens_in)
-        self.llm_tokens.known[backend, "out"].inc(call.usage.tokens_out)
-        self.llm_cost.known[backend, call.tier].inc(call.micro_usd / 1_000_000)
+        self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
+        self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
+        self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
 
     def count_saved(self, call: ModelCall, micro_usd: int) -> None:
         """The port CallMeter."""
@@ -218,39 +218,28 @@ class RequestCounter:
 
     It passes each message on at once, so a stream stays a stream."""
 
-    def __init__(
-        self,
-        app: AsgiApp,
-        metrics: Metrics,
-        uncounted: frozenset[str] = frozenset({"/metrics"}),
-        error_page: AsgiApp | None = None,
-    ) -> None:
-        """`error_page` answers a request whose app raised before it answered; the error goes on, for the server to log it."""
-        self._app, self._metrics, self._uncounted, self._error_page = app, metrics, uncounted, error_page
+    def __init__(self, app: AsgiApp, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
+        self._app, self._metrics, self._uncounted = app, metrics, uncounted
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] in self._uncounted:
             await self._app(scope, receive, send)
             return
-        began, status, has_started = time.perf_counter(), 500, False  # if the app raises, the answer is 500
+        began, status = time.perf_counter(), 500  # if the app raises, an outer middleware answers with 500
 
-        def send_and_note_status(message: AsgiMessage) -> Awaitable[None]:
-            nonlocal status, has_started
-            if not has_started and message["type"] == "http.response.start":
-                status, has_started = message["status"], True
-            return send(message)
+        async def send_and_note_status(message: AsgiMessage) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
 
         try:
             await self._app(scope, receive, send_and_note_status)
-        except Exception:
-            if self._error_page is not None and not has_started:
-                await self._error_page(scope, receive, send_and_note_status)
-            raise
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_template(scope)
-            self._metrics.requests.known[method, route, str(status)].inc()
-            self._metrics.latency.known[method, route].observe(time.perf_counter() - began)
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.latency.labels(method, route).observe(time.perf_counter() - began)
             if status >= 500:
                 self._metrics.errors.labels(method, route).inc()
 

@@ -24,8 +24,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from hermes.values import value
-
 if TYPE_CHECKING:
     from hermes.graph.call import LogprobMode
 
@@ -33,7 +31,7 @@ ChatMessage = Mapping[str, Any]
 ToolSchema = Mapping[str, Any]
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One request to a model, before any vendor's encoding."""
 
@@ -58,15 +56,12 @@ class ModelRequest:
     @property
     def needs_tools(self) -> bool:
         """Whether it has tools, or tool calls in its history: a backend without tools cannot take it."""
-        return bool(self.tools or [True for message in self.messages if message.get("tool_calls") or message.get("role") == "tool"])
+        return bool(self.tools) or any(message.get("tool_calls") or message.get("role") == "tool" for message in self.messages)
 
     @property
     def needs_vision(self) -> bool:
         """Whether one of the messages has an image."""
-        contents = [message["content"] for message in self.messages if "content" in message and type(message["content"]) is not str]
-        if not contents:
-            return False
-        parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
+        parts = (part for message in self.messages if isinstance(message.get("content"), list | tuple) for part in message["content"])
         return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
 
 
@@ -74,14 +69,14 @@ EmbeddingInput = str | Sequence[int]
 """What a vector is asked for: a text, or its token ids of the model's own tokenizer."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest(ModelRequest):
     """One request for vectors. Its messages stand for the inputs where tokens are estimated."""
 
     inputs: Sequence[EmbeddingInput]
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens as the vendor counted them. `tokens_in` is the whole prompt, cached parts included, whatever the vendor calls it."""
 
@@ -107,7 +102,7 @@ class Usage:
         }
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """A whole answer."""
 
@@ -182,7 +177,7 @@ class RecordedTokens(NamedTuple):
         return cls(fields, [*derived, *(["tokenizer"] if has_ids else [])])
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """More of the answer's text."""
 

@@ -12,7 +12,6 @@ from uuid import UUID
 from hermes.ports.errors import OutOfCredit, PortError
 from hermes.ports.key_limits import KeyClaim
 from hermes.ports.runtime import Transaction
-from hermes.values import value
 
 # --- credits: append-only entries, and a balance that is checked against them
 #
@@ -129,7 +128,7 @@ class BudgetSpent(PortError):
         self.window, self.resets_at = window, resets_at
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetHold:
     """Tokens reserved for one call."""
 

@@ -11,8 +11,6 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from uuid import UUID
 
-from hermes.values import value
-
 MAX_AMOUNT = 10**15
 """The largest limit: whole numbers up to 2^53 are exact in the store's scripts, and sums of two limits must be."""
 MAX_NAMES = 100
@@ -140,7 +138,7 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
 NO_LIMITS = KeyLimits()
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyClaim:
     """What one call may need at most of a key's money, with the limits of the key. Its tokens are those of the user's reservation."""
 

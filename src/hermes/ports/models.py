@@ -19,7 +19,6 @@ from uuid import UUID
 from hermes.ports.backends import BackendError, Completion, ModelRequest, Usage
 from hermes.ports.runtime import Transaction
 from hermes.turn import Platform
-from hermes.values import value
 
 # --- a call: the caller, the answer, and why there may be none
 
@@ -55,7 +54,7 @@ class CallPurpose(StrEnum):
     REPLAY = "replay"
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Which user a model is called for, and who pays."""
 
@@ -90,7 +89,7 @@ class Caller:
     """The parent of the call's spans (`ports.traces`); None: the span that is current."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CallAttempt:
     """One backend that was asked, or skipped."""
 
@@ -114,7 +113,7 @@ class AnswerStarted:
     model: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A model's answer, its cost, and how it was made."""
 
@@ -171,7 +170,7 @@ class Models(Protocol):
 # --- breakers: models whose last calls failed
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ModelAddress:
     """A model at a backend, by its own name: what a breaker is for."""
 
@@ -212,9 +211,8 @@ class ModelBreakers(Protocol):
 
     No method raises."""
 
-    def find_unwell(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
-        """Return those of the models whose last call failed. Asked once for each call, for its whole chain: the store is asked when this
-        returns, and the caller may do something else before it awaits the answer, or leave it."""
+    async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
+        """Return those of the models whose last call failed. Asked once for each call, for its whole chain."""
         ...
 
     async def claim_probe(self, model: ModelAddress) -> bool:
@@ -309,7 +307,7 @@ class CallOutcome(StrEnum):
     """No backend was asked: the kill switch, a cap, the user's budget, no free slot, no price, no model, or a store that is away."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """One call with all of its attempts, as it is recorded when it has ended."""
 

@@ -13,7 +13,6 @@ from hermes.graph.response import sent_id
 from hermes.graph.stored_graph import history_of
 from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
-from hermes.values import value
 
 if TYPE_CHECKING:
     from hermes.graph import CallRecord, MessageGraph
@@ -107,7 +106,7 @@ class Sessions(Protocol):
 # --- stored message graphs: what each model was shown, sealed, each message once
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GraphEntry:
     """One message to append. With `is_sampled`, a model sampled it in exactly the context before it."""
 
@@ -219,7 +218,7 @@ class Histories(Protocol):
 # --- chats of completions clients: a chat that the client does not name is found again by the responses that were sampled in it
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChatTraces:
     """Digests of what is left of a response if its client rewrites or summarises the chat. All have the system prompt in them. The store
     keys them with the user's own key."""
@@ -233,7 +232,7 @@ class ChatTraces:
 NO_TRACES = ChatTraces()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChatFingerprint:
     """Digests by which a chat is recognised after one of its responses. The store keys them with the user's own key."""
 
@@ -251,7 +250,7 @@ class ChatFingerprint:
     """By what the response is recognised where it is not shown word for word. Stored with a new response; not looked for."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChatMatch:
     """A chat that a request belongs to. Its row is locked until the transaction ends, so no other request writes in it meanwhile."""
 

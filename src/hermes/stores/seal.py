@@ -42,16 +42,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.hmac import HMAC
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-
-from hermes.values import value
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 VERSION = b"\x01"
 VAULTED = b"\x02"
 """The version of a data key that a key of the vault wraps too."""
 KEY_BYTES = 32
-DIGEST_BYTES = 32
 NONCE_BYTES = 12
 SEALED_KEY_BYTES = NONCE_BYTES + KEY_BYTES + 16
 WRAPPED_BYTES = {VERSION: 1 + SEALED_KEY_BYTES, VAULTED: 1 + NONCE_BYTES + SEALED_KEY_BYTES + 16}
@@ -61,9 +57,8 @@ HEAD_BYTES = 5
 BODY_START = HEAD_BYTES + NONCE_BYTES
 MAX_GENERATION = 2**32 - 1
 MAX_CACHED_KEYS = 12
-"""Derived keys of each kind that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 3 µs, three times
+"""Derived keys of each kind that one DataKeys object caches: those of one turn and its session. Deriving a key takes some 5 µs, five times
 as long as opening a small blob; a cached one takes 3 kB."""
-HASH = SHA256()
 
 
 # --- errors
@@ -129,30 +124,13 @@ def derive(key: bytes, purpose: KeyPurpose, label: str = "") -> bytes:
 
     HKDF-SHA256 without salt, which a uniformly random key does not need. No purpose contains NUL, so no two pairs give the same info:
     the bytes after the second NUL are the label, whatever it contains."""
-    return expand(extract(key), info_of(purpose) + encode_label(label))
-
-
-def extract(key: bytes) -> bytes:
-    """The first step of HKDF, which is the same for every purpose and label: DataKeys takes it once for a key."""
-    return hmac.digest(bytes(KEY_BYTES), key, "sha256")
-
-
-def expand(extracted: bytes, info: bytes) -> bytes:
-    """The second step of HKDF."""
-    return HKDFExpand(HASH, KEY_BYTES, info).derive(extracted)
-
-
-def info_of(purpose: KeyPurpose) -> bytes:
-    """What stands before the label in the info of HKDF."""
-    return f"hermes.seal\0{purpose}\0".encode()
-
-
-SEAL_INFO, DIGEST_INFO, HISTORY_INFO = info_of(KeyPurpose.SEAL), info_of(KeyPurpose.DIGEST), info_of(KeyPurpose.HISTORY)
+    info = b"\0".join((b"hermes.seal", purpose.encode(), encode_label(label)))
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)
 
 
 def encode_label(label: str) -> bytes:
     """UTF-8 that accepts every string, also half an emoji in the name of a channel: an error here would have a key in its frame."""
-    return label.encode("utf-8", "surrogatepass")
+    return label.encode(errors="surrogatepass")
 
 
 class KeyHolder:
@@ -282,7 +260,7 @@ class DataKeys(KeyHolder):
     the odds that a nonce came twice stay under 2**-32). Every label has a key of its own in every generation, so the limit counts per
     label and starts from zero with a new generation."""
 
-    __slots__ = ("_fernet", "_hmac", "_keys", "_newest", "_ready")
+    __slots__ = ("_digest_key", "_fernet", "_keys", "_ready")
 
     def __init__(self, generations: Mapping[int, bytes]) -> None:
         """Raises DataKeyMissing if there is no key: what a deleted user's keys sealed cannot be read, whatever the database still holds."""
@@ -291,24 +269,19 @@ class DataKeys(KeyHolder):
         for generation, key in generations.items():
             if not 0 <= generation <= MAX_GENERATION or len(key) != KEY_BYTES:
                 raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
-        self._keys = keys = {head_of(generation): extract(generations[generation]) for generation in sorted(generations, reverse=True)}
-        self._newest, oldest = next(iter(keys)), keys[min(keys)]
+        self._keys = keys = {head_of(generation): generations[generation] for generation in sorted(generations, reverse=True)}
         # The caches live as long as this object. They close over the keys and not over self: that would be a reference cycle.
         self._ready = lru_cache(MAX_CACHED_KEYS)(lambda label, head: AesCipher.of(keys[head], label, head))
-        self._hmac = lru_cache(MAX_CACHED_KEYS)(lambda label: HMAC(expand(oldest, DIGEST_INFO + encode_label(label)), HASH))
+        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda label: derive(keys[min(keys)], KeyPurpose.DIGEST, label))
         self._fernet = lru_cache(MAX_CACHED_KEYS)(lambda label: fernet_of(keys.values(), label))
 
     @property
     def newest(self) -> int:
         """The generation that seals."""
-        return generation_of(self._newest)
+        return generation_of(next(iter(self._keys)))
 
     def seal(self, label: str, plaintext: bytes) -> bytes:
-        return self._ready(label, self._newest).seal(plaintext)
-
-    def sealer(self, label: str) -> Callable[[bytes], bytes]:
-        """`seal` for many plaintexts of one label."""
-        return self._ready(label, self._newest).seal
+        return self._ready(label, next(iter(self._keys))).seal(plaintext)
 
     def open(self, label: str, sealed: bytes) -> bytes:
         """Raises SealBroken unless this user's keys sealed these bytes under this label, DataKeyMissing if their generation is not held."""
@@ -337,23 +310,16 @@ class DataKeys(KeyHolder):
 
         The oldest generation makes it, because digests are compared with digests from years ago: with the newest generation, every
         rotation would make all known data look new. Code that drops the oldest generation must compute the stored digests again."""
-        return self.digester(label)(data)
+        return hmac.digest(self._digest_key(label), data, "sha256")
 
-    def digester(self, label: str, length: int = DIGEST_BYTES) -> Callable[[bytes], bytes]:
-        """`digest` for many data of one label; of each, the first `length` bytes."""
-        keyed = self._hmac(label)
-
-        def digest(data: bytes) -> bytes:
-            # A copy of a keyed state: hmac.digest looks the hash up and takes in the key each time, which takes three times as long.
-            mac = keyed.copy()
-            mac.update(data)
-            return mac.finalize()[:length]
-
-        return digest
+    def digester(self, label: str) -> Callable[[bytes], bytes]:
+        """`digest` for many data of one label."""
+        key = self._digest_key(label)
+        return lambda data: hmac.digest(key, data, "sha256")
 
     def forget_derived(self) -> None:
         """Empty the caches of derived keys: they take ten times the memory of the rest. What is asked for next is derived again."""
-        for cache in (self._ready, self._hmac, self._fernet):
+        for cache in (self._ready, self._digest_key, self._fernet):
             cache.cache_clear()
 
     def __repr__(self) -> str:
@@ -390,9 +356,9 @@ class FernetCipher(KeyHolder):
         return "FernetCipher()"
 
 
-def fernet_of(extracted: Iterable[bytes], label: str) -> FernetCipher:
-    """The cipher of one label, of keys that `extract` gave; the first key encrypts."""
-    derived = [expand(key, HISTORY_INFO + encode_label(label)) for key in extracted]
+def fernet_of(keys: Iterable[bytes], label: str) -> FernetCipher:
+    """The cipher of one label; the first key encrypts."""
+    derived = [derive(key, KeyPurpose.HISTORY, label) for key in keys]
     return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in derived))
 
 
@@ -408,7 +374,7 @@ def check_token_spelling(token: bytes) -> bytes:
     raise SealBroken
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class AesCipher:
     """The key of one label and generation, ready for use."""
 
@@ -417,10 +383,9 @@ class AesCipher:
     aes: AESGCM
 
     @classmethod
-    def of(cls, extracted: bytes, label: str, head: bytes) -> Self:
+    def of(cls, key: bytes, label: str, head: bytes) -> Self:
         """Head and label are the associated data. All heads have the same length, so no two pairs give the same bytes."""
-        encoded = encode_label(label)
-        return cls(head, head + encoded, AESGCM(expand(extracted, SEAL_INFO + encoded)))
+        return cls(head, head + encode_label(label), AESGCM(derive(key, KeyPurpose.SEAL, label)))
 
     def seal(self, plaintext: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)

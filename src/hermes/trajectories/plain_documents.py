@@ -472,4 +472,4 @@ def _seal_in(samples: Sequence[Sample], nodes: Sequence[Node], ids: list[bytes])
         if index >= len(ids):
             extend_ids(ids, nodes, index)
         digest = sample.call.digest if sample.call is not None else None
-        sample.sealed = response_id(ids[index], sample.overlay, nodes[index].digest, sample.sample_id, digest)
+        sample.sealed = response_id(ids[index], sample.overlay, nodes[index], sample.sample_id, digest)

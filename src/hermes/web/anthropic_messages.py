@@ -23,9 +23,8 @@ from hermes.ports.users import ApiKey
 from hermes.web.anthropic_answer import MessagesWriter, error_response_of, model_fields, new_request_id
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import raise_openai_errors
-from hermes.web.completions import bearer_secret, parse_body, read_body, send_answers
+from hermes.web.completions import bearer_secret, parse_body, send_answers
 from hermes.web.errors import ApiError
-from hermes.web.hosts import header_value
 from hermes.web.limits import address_of
 
 ANTHROPIC_PATH = "/anthropic"
@@ -78,14 +77,14 @@ class AnthropicEndpoint:
     async def _create(self, request: Request, request_id: str) -> Response:
         secret, key = await self._admit(request)
         seal = ThinkingSeal(secret)
-        asked = read_messages_request(parse_body(await read_body(request)), seal)
+        asked = read_messages_request(parse_body(await request.body()), seal)
         chat_request, end_user = await self._chat_request(asked, key)
         writer = MessagesWriter(asked, seal, request_id)
         return await send_answers(request, self.completions, chat_request, end_user, writer)
 
     async def _count(self, request: Request) -> Response:
         secret, key = await self._admit(request, is_counted=False)
-        asked = read_messages_request(parse_body(await read_body(request)), ThinkingSeal(secret), needs_limit=False)
+        asked = read_messages_request(parse_body(await request.body()), ThinkingSeal(secret), needs_limit=False)
         chat_request = read_request(asked.chat, max_choices=1)
         self.completions.chain(chat_request.model, key.tier or self.completions.tier, key.limits)
         return JSONResponse({"input_tokens": prompt_tokens(chat_request.ask(""))})
@@ -104,7 +103,7 @@ class AnthropicEndpoint:
     async def _admit(self, request: Request, *, is_counted: bool = True) -> tuple[str, ApiKey]:
         """Anthropic's clients send a key as `x-api-key` or as a bearer token. A request that asks no model does not count towards the key's
         requests a minute."""
-        secret = bearer_secret(request) or header_value(request, b"x-api-key")
+        secret = bearer_secret(request) or request.headers.get("x-api-key")
         return secret or "", await self.api_auth.admit(secret, "completions", address_of(request), is_counted=is_counted)
 
     async def _chat_request(self, asked: MessagesRequest, key: ApiKey) -> tuple[ChatRequest, EndUser]:

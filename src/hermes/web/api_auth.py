@@ -81,10 +81,8 @@ class ApiAuth:
         if not key.has_scope(scope):
             raise ApiError(403, "wrong_scope", f"This API key lacks the scope {scope}; {describe_scopes(key)}")
         if is_counted and self._use is not None:
-            try:  # and not `with key_errors()`: every request comes through here
+            with key_errors():
                 await self._use.count_request(key.id, key.limits)
-            except KEY_LIMIT_ERRORS as error:
-                raise key_api_error(error) from error
         return key
 
     async def check_quota(self, key: ApiKey) -> None:
@@ -142,15 +140,12 @@ class ApiAuth:
 INVALID_TOKEN = 'Bearer error="invalid_token"'  # noqa: S105  # a header's value
 
 
-KEY_LIMIT_ERRORS = (KeyQuotaSpent, KeyRateReached, KeyForbids)
-
-
 @contextmanager
 def key_errors() -> Iterator[None]:
     """Turn the errors of a key that has reached a limit, or may not name a user, into responses."""
     try:
         yield
-    except KEY_LIMIT_ERRORS as error:
+    except (KeyQuotaSpent, KeyRateReached, KeyForbids) as error:
         raise key_api_error(error) from error
 
 

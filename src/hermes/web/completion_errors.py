@@ -11,7 +11,8 @@ the models themselves  502, 503, 504 server_error; also for a wrong vendor key o
 from __future__ import annotations
 
 import math
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hermes.gateway.chat_request import InvalidChatRequest
@@ -37,23 +38,16 @@ from hermes.web.key_errors import LIMIT_CODES, NO_RETRY, key_api_error, retry_af
 TYPE_BY_STATUS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-class OpenAIErrors:
-    """Turns the errors of the block into those of OpenAI's API."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if isinstance(error, Exception) and (api_error := openai_api_error(error)) is not None:
-            raise api_error from error
-
-
-OPENAI_ERRORS = OpenAIErrors()
-
-
-def raise_openai_errors() -> OpenAIErrors:
-    """Turn the errors of the block into those of OpenAI's API. It has no state, so every block has the same object."""
-    return OPENAI_ERRORS
+@contextmanager
+def raise_openai_errors() -> Iterator[None]:
+    """Turn the errors of the block into those of OpenAI's API."""
+    try:
+        yield
+    except Exception as error:
+        api_error = openai_api_error(error)
+        if api_error is None:
+            raise
+        raise api_error from error
 
 
 def openai_error(error: Exception) -> dict[str, Any]:

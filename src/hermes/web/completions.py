@@ -14,7 +14,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
 
 import structlog
 from fastapi import APIRouter, Request
@@ -31,7 +30,6 @@ from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import openai_error, raise_openai_errors
 from hermes.web.errors import ApiError, ErrorBody, api_error_response
-from hermes.web.hosts import header_value
 from hermes.web.limits import address_of
 from hermes.web.request_json import parse_json
 
@@ -39,8 +37,6 @@ log = structlog.get_logger()
 
 CHAT_PATH = "/v1/chat/completions"
 SESSION_HEADER = "X-Hermes-Session"
-SESSION_FIELD = SESSION_HEADER.lower().encode()
-"""The header's name as ASGI has it."""
 WATCH_AFTER_S = 0.5
 SEND_TIMEOUT_S = 30.0
 ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
@@ -78,7 +74,7 @@ class CompletionsEndpoint:
         """Hermes recognises a chat by the answers in it, per API key and `user`; or by the header `X-Hermes-Session`."""
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            chat_request = read_request(parse_body(await read_body(request)), max_choices=self.max_choices)
+            chat_request = read_request(parse_body(await request.body()), max_choices=self.max_choices)
             end_user = await self.completions.end_user(key, chat_request.user)
             return await send_answers(request, self.completions, chat_request, end_user, ChunkWriter(chat_request))
 
@@ -107,10 +103,11 @@ async def send_answers(
     request: Request, completions: ChatCompletions, chat_request: ChatRequest, end_user: EndUser, writer: AnswerWriter
 ) -> Response:
     """Have a client's request answered: whole, or as a stream. Raises what `ChatCompletions.complete` raises."""
-    session = check_session_name(header_value(request, SESSION_FIELD))
+    session = check_session_name(request.headers.get(SESSION_HEADER))
     if not chat_request.stream:
         answers = await cancel_if_client_leaves(request, completions.complete(chat_request, end_user, session))
-        return AnswerResponse(encode_body(writer.body(answers)).encode("ascii"), answers[0].session_id)
+        content = encode_body(writer.body(answers))
+        return Response(content, headers=session_headers(answers), media_type="application/json")
     pieces = completions.stream(chat_request, end_user, session)
     try:
         # An error before the first piece still becomes a response with its own status.
@@ -147,25 +144,22 @@ def completion_routes(endpoint: CompletionsEndpoint) -> APIRouter:
     return routes
 
 
-CompletionsHandler = Callable[[Request], Awaitable[Response]]
-
-
 class CompletionsShortcut:
     """ASGI middleware that calls some handlers of POST requests directly: the way through FastAPI costs as much as the call of the model
     itself.
 
     The routes exist all the same, for the readers of the API's description."""
 
-    def __init__(self, app: AsgiApp, handlers: Mapping[str, CompletionsHandler]) -> None:
+    def __init__(self, app: AsgiApp, handlers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
         self._app, self._handlers = app, handlers
         self._routes = {path: SimpleNamespace(path=path) for path in handlers}
         """The routes under which the metrics count these requests."""
 
-    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         handler = self._handlers.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        return self._app(scope, receive, send) if handler is None else self._answer(handler, scope, receive, send)
-
-    async def _answer(self, handler: CompletionsHandler, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        if handler is None:
+            await self._app(scope, receive, send)
+            return
         scope["route"] = self._routes[scope["path"]]
         try:
             response = await handler(Request(scope, receive))
@@ -173,8 +167,8 @@ class CompletionsShortcut:
             response = api_error_response(error)
         except HTTPException as error:  # the body is too large
             response = api_error_response(ApiError(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
-        except ClientDisconnect:  # before its request was whole: nobody reads this, but the metrics count it as no fault of Hermes
-            response = api_error_response(ApiError(499, "client_left", "The client has disconnected."))
+        except ClientDisconnect:  # before its request was whole
+            return
         if isinstance(response, StreamingResponse):
             await stream_to_reader(response, scope, receive, send)
         else:
@@ -203,22 +197,8 @@ async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receiv
 
 def bearer_secret(request: Request) -> str | None:
     """Return the API key of a request."""
-    scheme, _, secret = (header_value(request, b"authorization") or "").partition(" ")
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
-
-
-async def read_body(request: Request) -> bytes:
-    """Return the body of a request. Raises ClientDisconnect. Most bodies come in one message."""
-    message = await request.receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        return bytes(message.get("body", b""))
-    pieces = bytearray()
-    while message["type"] == "http.request":
-        pieces += message.get("body", b"")
-        if not message.get("more_body", False):
-            return bytes(pieces)
-        message = await request.receive()
-    raise ClientDisconnect
 
 
 async def cancel_if_client_leaves(request: Request, answering: Awaitable[T]) -> T:
@@ -334,14 +314,12 @@ def finish_of(completion: Completion) -> str:
 
 def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
     """Return the tokens of all answers together. Each answer was a call with the whole prompt."""
-    tokens_in = tokens_out = cached = 0
-    for usage in usages:
-        tokens_in, tokens_out, cached = tokens_in + usage.tokens_in, tokens_out + usage.tokens_out, cached + usage.cache_read
+    tokens_in, tokens_out = sum(usage.tokens_in for usage in usages), sum(usage.tokens_out for usage in usages)
     return {
         "prompt_tokens": tokens_in,
         "completion_tokens": tokens_out,
         "total_tokens": tokens_in + tokens_out,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {"cached_tokens": sum(usage.cache_read for usage in usages)},
     }
 
 
@@ -352,18 +330,13 @@ def hermes_fields(answers: Sequence[Answer]) -> dict[str, Any]:
         "session": str(first.session_id) if first.session_id else None,
         "backend": first.backend,
         "attempts": [attempt.outcome for attempt in first.attempts],
-        "cost_usd": sum([answer.micro_usd for answer in answers]) / 1_000_000,
+        "cost_usd": sum(answer.micro_usd for answer in answers) / 1_000_000,
     }
 
 
-class AnswerResponse(Response):
-    """A whole answer. Its headers are known, so they are written as ASGI takes them."""
-
-    def __init__(self, content: bytes, session_id: UUID | None) -> None:
-        self.status_code, self.background, self.body = 200, None, content
-        session = [(SESSION_FIELD, str(session_id).encode())] if session_id else []
-        length = (b"content-length", b"%d" % len(content))
-        self.raw_headers = [(b"cache-control", b"no-store"), *session, length, (b"content-type", b"application/json")]
+def session_headers(answers: Sequence[Answer]) -> dict[str, str]:
+    session_id = answers[0].session_id
+    return {"Cache-Control": "no-store", **({SESSION_HEADER: str(session_id)} if session_id else {})}
 
 
 def model_entry(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hermes.gateway.embeddings_request import encode_vector, read_embeddings_req
 from hermes.ports.backends import EMBEDDING_VECTORS
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import raise_openai_errors
-from hermes.web.completions import bearer_secret, cancel_if_client_leaves, parse_body, read_body
+from hermes.web.completions import bearer_secret, cancel_if_client_leaves, parse_body
 from hermes.web.errors import ErrorBody
 from hermes.web.limits import address_of
 
@@ -42,7 +42,7 @@ class EmbeddingsEndpoint:
     async def create(self, request: Request) -> Response:
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            asked = read_embeddings_request(parse_body(await read_body(request)))
+            asked = read_embeddings_request(parse_body(await request.body()))
             end_user = await self.completions.end_user(key, asked.user)
             answer = await cancel_if_client_leaves(request, self.completions.embed(asked, end_user))
             vectors, tokens = answer.completion.extra[EMBEDDING_VECTORS], answer.completion.usage.tokens_in

@@ -107,12 +107,8 @@ def install_error_handlers(web: FastAPI) -> None:
 
     @web.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> JSONResponse:
-        return unexpected_error_response()
-
-
-def unexpected_error_response() -> JSONResponse:
-    """The server logs the error; the client learns only that the fault is not its own."""
-    return error_response(500, "internal_error", "Something went wrong on our side.")
+        # The server logs it; the client learns only that the fault is not its own.
+        return error_response(500, "internal_error", "Something went wrong on our side.")
 
 
 def api_error_response(error: ApiError) -> JSONResponse:

@@ -6,11 +6,10 @@ say `Host: evil.example`. So everything is for known names only, but for what sa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -29,6 +28,17 @@ OVER_TLS = "hermes.over_tls"
 """Where the scope of a request says whether the client came over TLS."""
 PEER = "hermes.peer"
 """Where the scope of a request has the address that really connects: `client` may be what a trusted proxy says."""
+
+
+class PeerMemory:
+    """ASGI middleware that notes who connects, before proxy headers replace it. It stands outside all others."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        scope[PEER] = scope.get("client")
+        await self._app(scope, receive, send)
 
 
 def peer_of(request: Request) -> str:
@@ -77,9 +87,10 @@ class KnownHosts:
     def __contains__(self, host: str) -> bool:
         return host in self.names or any(name.startswith("*.") and host.endswith(name[1:]) for name in self.names)
 
-    def allow(self, host: str, server: Sequence[Any] | None) -> bool:
-        """Whether a request is for a known name, or for `server`, the address of this machine that the client connected to: no name that
-        could point elsewhere."""
+    def allow(self, scope: AsgiScope) -> bool:
+        """Whether a request is for a known name, or for the address of this machine that the client connected to: no name that could
+        point elsewhere."""
+        host, server = host_in(scope), scope.get("server")
         return bool(host) and (is_local_name(host) or host in self or (server is not None and host == server[0]))
 
     def is_foreign(self, scope: AsgiScope) -> bool:
@@ -101,23 +112,10 @@ def header_values(scope: AsgiScope, wanted: bytes) -> list[bytes]:
     return [value for name, value in scope["headers"] if name == wanted]
 
 
-def header_value(request: Request, wanted: bytes) -> str | None:
-    """Return the first value of a header of a request, as `request.headers` does; None if it has none."""
-    for name, value in request.scope["headers"]:
-        if name == wanted:
-            return str(value, "latin-1")
-    return None
-
-
 def host_in(scope: AsgiScope) -> str:
     """Return the name that a request is for, in lower case and without its port; empty if it has none, or several."""
-    found = None
-    for name, value in scope["headers"]:
-        if name == b"host":
-            if found is not None:
-                return ""
-            found = value
-    return "" if found is None else name_in(found)
+    values = header_values(scope, b"host")
+    return name_in(values[0]) if len(values) == 1 else ""
 
 
 @lru_cache(256)
@@ -135,22 +133,22 @@ class HostGuard:
     def __init__(self, app: AsgiApp, hosts: KnownHosts) -> None:
         self._app, self._hosts = app, hosts
 
-    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
-        # No coroutine of its own: the app's is given on, and what resumes it does not come through here.
-        host = host_in(scope)
-        error = self._find_fault(scope, host) if scope["type"] == "http" else None
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        error = self._find_fault(scope) if scope["type"] == "http" else None
         if error is not None:
-            return api_error_response(error)(scope, receive, send)
-        scope[OVER_TLS] = scope.get("scheme") == "https" or host in self._hosts.tls_names
-        return self._app(scope, receive, send)
+            await api_error_response(error)(scope, receive, send)
+            return
+        scope[OVER_TLS] = scope.get("scheme") == "https" or host_in(scope) in self._hosts.tls_names
+        await self._app(scope, receive, send)
 
-    def _find_fault(self, scope: AsgiScope, host: str) -> ApiError | None:
+    def _find_fault(self, scope: AsgiScope) -> ApiError | None:
         path: str = scope["path"]
         if path in OPEN_PATHS or is_below(path, WEBHOOKS_PATH):
             return None
-        if not self._hosts.allow(host, scope.get("server")):
+        if not self._hosts.allow(scope):
             return ApiError(421, "unknown_host", "This server is not reached under this name; the setting web.hosts allows further ones.")
-        if self._hosts.is_foreign(scope) and not any(is_below(path, prefix) for prefix in OWN_ORIGIN_PATHS):
+        has_own_check = any(is_below(path, prefix) for prefix in OWN_ORIGIN_PATHS)
+        if not has_own_check and self._hosts.is_foreign(scope):
             return ApiError(403, "foreign_origin", "This server does not answer pages of other sites.")
         return None
 
@@ -174,7 +172,7 @@ class PlainHttpGuard:
 
 
 def is_below(path: str, prefix: str) -> bool:
-    return path.startswith(prefix) and (len(path) == len(prefix) or path[len(prefix)] == "/")
+    return path == prefix or path.startswith(f"{prefix}/")
 
 
 PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})

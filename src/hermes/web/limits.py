@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
@@ -70,8 +70,7 @@ def too_many_requests(wait_s: float) -> ApiError:
 
 def address_of(request: Request) -> str:
     """Return the address of a request's sender. Behind a proxy that is the proxy, unless the server trusts it and it names its client."""
-    client = request.scope.get("client")
-    return client[0] if client else ""
+    return request.client.host if request.client else ""
 
 
 def source_of(address: str) -> str:
@@ -96,14 +95,13 @@ class BodyLimit:
         self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
 
     def _limit(self, path: str) -> int:
-        if own := self._wider.get(path):
-            return own
         limits = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
-        return next(limits, self._max_bytes)
+        return self._wider.get(path) or next(limits, self._max_bytes)
 
-    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS_METHODS:
-            return self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         declared, read, limit = declared_length(scope), 0, self._limit(scope["path"])
 
         async def limited() -> AsgiMessage:
@@ -117,7 +115,7 @@ class BodyLimit:
                 raise too_large(limit)
             return message
 
-        return self._app(scope, limited, send)  # no coroutine of its own, as in HostGuard
+        await self._app(scope, limited, send)
 
 
 def too_large(limit: int) -> HTTPException:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Awaitable
+from uuid import uuid4
 
-from structlog.contextvars import bind_contextvars
+import structlog
 
 from hermes.ops.metrics import AsgiApp, AsgiMessage, AsgiReceive, AsgiScope, AsgiSend
-from hermes.web.hosts import PEER
 
 REQUEST_ID_HEADER = b"x-request-id"
 PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
@@ -17,31 +15,23 @@ PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 
 
 class RequestIds:
-    """ASGI middleware. It stands outside of the app, so that responses to unexpected errors have an id too; and outside of what reads proxy
-    headers, so that it can note who really connects."""
+    """ASGI middleware. It stands outside of the app, so that responses to unexpected errors have an id too."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
 
-    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http":
-            return self._app(scope, receive, send)
-        scope[PEER] = scope.get("client")
-        request_id = client_id(scope) or b"req_" + os.urandom(16).hex().encode()
+            await self._app(scope, receive, send)
+            return
+        request_id = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER and PLAIN_ID.fullmatch(value)), None)
+        request_id = request_id or f"req_{uuid4().hex}".encode()
 
-        def send_with_id(message: AsgiMessage) -> Awaitable[None]:
+        async def send_with_id(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
-                headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID_HEADER]
+                headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() != REQUEST_ID_HEADER]
                 message = {**message, "headers": [*headers, (REQUEST_ID_HEADER, request_id)]}
-            return send(message)
+            await send(message)
 
-        bind_contextvars(request_id=request_id.decode())  # the task of this request ends with it, and its context too
-        return self._app(scope, receive, send_with_id)  # no coroutine of its own, as in HostGuard
-
-
-def client_id(scope: AsgiScope) -> bytes | None:
-    """The first plain id that the client sent."""
-    for name, value in scope["headers"]:
-        if name == REQUEST_ID_HEADER and PLAIN_ID.fullmatch(value):
-            return bytes(value)
-    return None
+        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
+            await self._app(scope, receive, send_with_id)

@@ -25,7 +25,7 @@ from hermes.ports.backends import ChatMessage
 from hermes.ports.users import ApiKey
 from hermes.web.api_auth import ApiAuth
 from hermes.web.completion_errors import raise_openai_errors
-from hermes.web.completions import bearer_secret, parse_body, read_body, send_answers
+from hermes.web.completions import bearer_secret, parse_body, send_answers
 from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.limits import address_of
 from hermes.web.response_object import input_items, kept_fields, stored_body
@@ -71,7 +71,7 @@ class ResponsesEndpoint:
         """The request's items become a chat, which is answered and recorded as any other."""
         with raise_response_errors():
             secret, key = await self.admit(request)
-            asked = read_responses_request(parse_body(await read_body(request)))
+            asked = read_responses_request(parse_body(await request.body()))
             seal = ThinkingSeal(secret)
             chat_request, end_user = await self._chat_request(asked, key, seal)
             writer = ResponsesWriter(asked, seal)
@@ -82,7 +82,7 @@ class ResponsesEndpoint:
         """The tokens of a request, counted rather too high than too low."""
         with raise_response_errors():
             secret, key = await self.admit(request, is_counted=False)
-            body = parse_body(await read_body(request))
+            body = parse_body(await request.body())
             asked = read_responses_request({"model": "hermes", **body} if isinstance(body, dict) else body)
             chat_request, end_user = await self._chat_request(asked, key, ThinkingSeal(secret))
             tokens = prompt_tokens(chat_request.ask(str(end_user.user.id)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from hermes import __version__
@@ -41,20 +41,20 @@ from hermes.web.anthropic_messages import COUNT_PATH as MESSAGES_COUNT_PATH
 from hermes.web.anthropic_messages import MESSAGES_PATH, AnthropicEndpoint, anthropic_routes
 from hermes.web.api_auth import ApiAuth
 from hermes.web.chat_page import chat_routes
-from hermes.web.completions import CHAT_PATH, CompletionsEndpoint, CompletionsHandler, CompletionsShortcut, completion_routes
+from hermes.web.completions import CHAT_PATH, CompletionsEndpoint, CompletionsShortcut, completion_routes
 from hermes.web.connections import ConnectionLimits, Connections, GuardedProtocol, end_dead_connections
 from hermes.web.console.routes import CONSOLE_PATH, console_web_from, install_console
 from hermes.web.embeddings import EMBEDDINGS_PATH, EmbeddingsEndpoint, embeddings_routes
-from hermes.web.errors import install_error_handlers, unexpected_error_response
+from hermes.web.errors import install_error_handlers
 from hermes.web.event_feed import EventFeed
 from hermes.web.fleet import FleetOperations, fleet_routes
-from hermes.web.hosts import HostGuard, KnownHosts, PlainHttpGuard
+from hermes.web.hosts import HostGuard, KnownHosts, PeerMemory, PlainHttpGuard
 from hermes.web.limits import BodyLimit, RateLimit
 from hermes.web.messages import message_routes, proactive_routes, visitor_proactive_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.open_streams import OpenStreams
 from hermes.web.operations import event_routes
-from hermes.web.operator_pages import ApiDescription, OperatorAccess, operator_app, operator_routes
+from hermes.web.operator_pages import OperatorAccess, operator_app, operator_routes
 from hermes.web.program_auth import ProgramAuth
 from hermes.web.readiness import PartDegraded, check_queue, check_workers
 from hermes.web.request_ids import RequestIds
@@ -121,17 +121,7 @@ class WebServices:
 DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or as a stream of events."
 
 
-class Web(RequestCounter):
-    """The whole web as one ASGI app. What every request passes through stands outside of FastAPI, so that the frequent calls of the API,
-    which do not need FastAPI, pass through nothing else."""
-
-    def __init__(self, app: AsgiApp, metrics: Metrics, openapi: ApiDescription) -> None:
-        super().__init__(app, metrics, error_page=unexpected_error_response())  # the outermost: it sees every response
-        self.openapi = openapi
-        """Describes the routes."""
-
-
-def create_web(services: WebServices) -> Web:
+def create_web(services: WebServices) -> FastAPI:
     """Return the whole web as one ASGI app. It opens nothing: the caller keeps the services open."""
     # FastAPI's own documentation loads its scripts from another server; operator_pages.py has ours.
     no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
@@ -197,15 +187,18 @@ def create_web(services: WebServices) -> Web:
         install_console(web, console_web, services.event_feed, ping_s=services.settings.ping_s, closing=services.closing)
     install_error_handlers(web)
     shortcuts = {CHAT_PATH: endpoint.complete, RESPONSES_PATH: responses.create, MESSAGES_PATH: anthropic.create}
-    return Web(add_guards(web, services, shortcuts), services.metrics, web.openapi)
+    install_middleware(web, services, shortcuts)
+    return web
 
 
-def add_guards(app: AsgiApp, services: WebServices, shortcuts: Mapping[str, CompletionsHandler]) -> AsgiApp:
-    """Return the app with what every request passes through, and with shortcuts that stand beside it."""
+def install_middleware(web: FastAPI, services: WebServices, shortcuts: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
+    """Add what every request passes through, from the inside to the outside."""
     whole_chats = (*shortcuts, EMBEDDINGS_PATH, RESPONSES_COUNT_PATH, MESSAGES_COUNT_PATH)
     wider = {**dict.fromkeys(whole_chats, services.completions_settings.max_body_bytes), "/webhooks/": MAX_WEBHOOK_BYTES}
-    limited = BodyLimit(CompletionsShortcut(app, shortcuts), services.settings.max_body_bytes, wider)
-    return HostGuard(limited, KnownHosts.of(services.settings))
+    web.add_middleware(CompletionsShortcut, handlers=shortcuts)
+    web.add_middleware(BodyLimit, max_bytes=services.settings.max_body_bytes, wider=wider)
+    web.add_middleware(HostGuard, hosts=KnownHosts.of(services.settings))
+    web.add_middleware(RequestCounter, metrics=services.metrics)  # the outermost: it sees every response
 
 
 # --- health
@@ -325,7 +318,7 @@ class WebConfig(uvicorn.Config):
 
     def load(self) -> None:
         super().load()
-        self.loaded_app = RequestIds(self.loaded_app)
+        self.loaded_app = RequestIds(PeerMemory(self.loaded_app))
 
 
 class WebServer(uvicorn.Server):

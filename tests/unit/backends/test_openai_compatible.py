@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.backends.openai_answer import OpenAIReader, decode, read_error_details
-from hermes.backends.openai_compatible import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect, encode, encode_message
+from hermes.backends.openai_compatible import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect, encode
 from hermes.backends.vendor_answers import ErrorInAnswer, MalformedAnswer, ReturnedTokens, StreamEvent, TokenCounts
 from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -331,11 +331,3 @@ def test_a_chunk_that_is_no_json_is_malformed() -> None:
         feed(OpenAIReader("call"), '{"half":')
     with pytest.raises(ErrorInAnswer):
         feed(OpenAIReader("call"), {"error": {"message": "x", "code": 500}})
-
-
-@pytest.mark.parametrize("dialect", list(DIALECTS.values()))
-@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
-def test_a_role_and_a_text_are_encoded_as_any_other_message(role: str, dialect: Dialect) -> None:
-    for plain in ({"role": role, "content": "hi"}, {"content": "hi", "role": role}, {"role": role, "content": ""}):
-        encoded, with_a_null = (encode_message(message, dialect) for message in (plain, {**plain, "name": None}))
-        assert list(encoded.items()) == list(with_a_null.items())

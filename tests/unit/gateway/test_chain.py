@@ -12,7 +12,7 @@ import pytest
 
 from hermes.gateway.chain import EVERY_PATIENCE, BackendPatience, ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.slots import Slots
-from hermes.gateway.unwell_models import ModelWatch, UnwellModels
+from hermes.gateway.unwell_models import ModelWatch
 from hermes.ports.backends import (
     TOKEN_MISMATCH,
     BackendError,
@@ -295,12 +295,12 @@ class Watched:
 
     async def complete(self, *backends: Scripted, deadline_s: float = 5, patience: BackendPatience = EVERY_PATIENCE) -> ChainAnswer:
         links = [replace(link, patience=patience) for link in chain(*backends)]
-        unwell = UnwellModels(self.watch, await self.watch.look([link.address for link in links]))
+        unwell = await self.watch.look([link.address for link in links])
         return await ChainRun(HELLO, links, deadline_s=deadline_s, slots=Slots(), user="alice", unwell=unwell).complete()
 
     async def stream(self, *backends: Scripted, patience: BackendPatience = EVERY_PATIENCE) -> ChainAnswer:
         links = [replace(link, patience=patience) for link in chain(*backends)]
-        unwell = UnwellModels(self.watch, await self.watch.look([link.address for link in links]))
+        unwell = await self.watch.look([link.address for link in links])
         run = ChainRun(HELLO, links, deadline_s=5, slots=Slots(), user="alice", unwell=unwell)
         return next(piece for piece in await anext_all(run.stream()) if isinstance(piece, ChainAnswer))
 
@@ -335,7 +335,7 @@ async def test_a_wrong_key_is_tried_once_for_all_models_of_its_backend() -> None
     first, second = [ChainLink(name, locked, f"{name}-1", 100) for name in ("sonnet", "haiku")], ChainLink("llama", alive, "llama", 100)
 
     async def ask(*links: ChainLink) -> list[tuple[str, str]]:
-        unwell = UnwellModels(here.watch, await here.watch.look([link.address for link in links]))
+        unwell = await here.watch.look([link.address for link in links])
         try:
             return outcomes(await ChainRun(HELLO, links, deadline_s=5, slots=Slots(), user="alice", unwell=unwell).complete())
         except ChainFailed as failed:

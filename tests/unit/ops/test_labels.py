@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from hermes.ops.labels import MAX_HISTOGRAMS, MAX_LABEL_CHARS, MAX_SERIES, OTHER, BoundedCounter, BoundedGauge, BoundedHistogram
+from hermes.ops.labels import MAX_HISTOGRAMS, MAX_LABEL_CHARS, MAX_SERIES, BoundedCounter, BoundedGauge, BoundedHistogram
 from hermes.ops.metrics import Metrics
 from hermes.ops.store_gauges import MAX_GAUGES, StoreGauges
 from hermes.ports.figures import StoreFigure
@@ -63,12 +63,3 @@ async def test_the_stores_cannot_make_series_without_end() -> None:
     await gauges.refresh()
     [family] = [family for family in gauges.collect() if family.name == "hermes_breaker_state"]
     assert len(family.samples) == MAX_GAUGES
-
-
-def test_known_series_are_those_of_the_labels_and_as_many() -> None:
-    counter = BoundedCounter("c", "C.", ["a", "b"], registry=None)
-    assert counter.known["x", "y"] is counter.labels("x", "y") is counter.known["x", "y"]
-    others = {counter.known["x", str(number)] for number in range(2 * MAX_SERIES)}
-    assert len(others) == MAX_SERIES
-    assert counter.labels(OTHER, OTHER) in others
-    assert len(counter.known) == MAX_SERIES + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class ClaudeReader:
 
     def parts(self) -> AnswerParts:
         parts = self._answer.parts()
-        return parts._replace(extra={**parts.extra, **self._cost})
+        return replace(parts, extra={**parts.extra, **self._cost})
 
     def _is_final(self) -> bool:
         return self._answer.is_whole and self._answer.parts().finish_reason in FINAL_REASONS

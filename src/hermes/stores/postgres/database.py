@@ -3,16 +3,15 @@ the ports."""
 
 from __future__ import annotations
 
-import select
+import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncRawCursor
-from psycopg.rows import AsyncRowFactory, TupleRow, kwargs_row, scalar_row
+from psycopg.rows import TupleRow, kwargs_row, scalar_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from hermes.ports.errors import StoreUnavailable
@@ -23,6 +22,8 @@ from hermes.stores.postgres.queries import PositionalQuery
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
 NO_VALUES: Mapping[str, Any] = {}
+ONE_CALL = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""Looks at a socket with one call of the system. The default selector needs four, and every transaction looks."""
 
 # Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: the caller may try again.
 POSTGRES_ERRORS = (
@@ -55,38 +56,18 @@ class Database:
             async with self.pool.connection() as connection, connection.transaction():
                 yield connection
 
-    def once(self) -> LentConnection:
+    @asynccontextmanager
+    async def once(self) -> AsyncIterator[Transaction]:
         """Lend a connection for one statement; the contract is at Transactions.once. Two round trips fewer than `begin`."""
-        return LentConnection(self.pool)
+        with translate_errors():
+            async with self.pool.connection() as connection:
+                yield connection
 
     async def ping(self) -> None:
         """Check that the server answers; raise StoreUnavailable if not."""
         with translate_errors():
             async with self.pool.connection() as connection:
                 await connection.execute("select 1")
-
-
-class LentConnection:
-    """A connection of the pool for one block, in which no transaction is left open. (No generator, because nearly every call needs one or
-    two: its frames, and those of the pool's own block, cost as much as what they do.)"""
-
-    __slots__ = ("_connection", "_pool")
-
-    def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
-        self._pool = pool
-
-    async def __aenter__(self) -> Connection:
-        try:
-            self._connection = await self._pool.getconn()
-        except POSTGRES_ERRORS as error:
-            raise unavailable(error) from error
-        return self._connection
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # The pool rolls back what is open, and closes a connection that is still in use or broken.
-        await self._pool.putconn(self._connection)
-        if isinstance(error, POSTGRES_ERRORS):
-            raise unavailable(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +136,11 @@ async def check_connection(connection: Connection) -> None:
 
     A server that stops sends a message or closes the socket; either way an idle connection has something to read. Looking for that
     costs microseconds; the pool's own check asks the server, which costs a round trip for every transaction."""
-    if has_data(connection.fileno()):
+    with ONE_CALL() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        has_data = bool(selector.select(0))
+    if has_data:
         await AsyncConnectionPool.check_connection(connection)
-
-
-def has_data(socket: int) -> bool:
-    """Whether a socket has something to read, or was closed. Every transaction asks: `poll` takes one call of the system, and a selector of
-    `selectors` more of Python than that."""
-    if not hasattr(select, "poll"):  # Windows
-        return bool(select.select([socket], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 async def configure_connection(connection: Connection) -> None:
@@ -237,13 +211,10 @@ async def fetch_value(tx: Transaction, query: bytes, values: Mapping[str, Any] =
     return await (await (await take_connection(tx)).cursor(row_factory=scalar_row).execute(query, values)).fetchone()
 
 
-async def fetch_positional(
-    tx: Transaction, query: PositionalQuery, values: Mapping[str, Any], *, row: AsyncRowFactory[Any] = scalar_row
-) -> list[Any]:
-    """The rows of a query that is run for nearly every call: prepared at once, as the server would read and plan it anew for each of the
-    first calls of every connection. By default the first column of each."""
-    cursor = AsyncRawCursor(connection_of(tx), row_factory=row)
-    return await (await cursor.execute(query.text, query.values(values), prepare=True)).fetchall()
+async def fetch_positional(tx: Transaction, query: PositionalQuery, values: Mapping[str, Any]) -> list[Any]:
+    """As `fetch_values`, for a long query that is run often."""
+    cursor = AsyncRawCursor(connection_of(tx), row_factory=scalar_row)
+    return await (await cursor.execute(query.text, query.values(values))).fetchall()
 
 
 @contextmanager
@@ -252,8 +223,6 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except POSTGRES_ERRORS as error:
-        raise unavailable(error) from error
-
-
-def unavailable(error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(f"PostgreSQL cannot be used: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}")
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be used: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error

@@ -10,7 +10,7 @@ Knows how rows are sealed, but no SQL. `migrations/0003_graph.sql` describes eac
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -20,8 +20,7 @@ from hermes.graph import MessageGraph, Overlay
 from hermes.graph.codec import encode_call, encode_graph, encode_node
 from hermes.graph.delta import Delta, Hunk
 from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
-from hermes.graph.linear_append import LinearAppend
-from hermes.graph.message import canonical_text, compact_json
+from hermes.graph.message import compact_json
 from hermes.graph.node import AttachedChat, Node, attached_chats
 from hermes.graph.stored_graph import LazySample, StoredVersion, freeze_trusted, history_of, restore_chat, restore_graph, restore_node
 from hermes.stores.seal import DataKeys
@@ -55,10 +54,6 @@ class SessionCipher:
     def seal(self, kind: BodyKind, body: bytes) -> bytes:
         return self._keys.seal(f"{self._label}/{kind}", body)
 
-    def sealer(self, kind: BodyKind) -> Callable[[bytes], bytes]:
-        """`seal` for many bodies of one kind."""
-        return self._keys.sealer(f"{self._label}/{kind}")
-
     def open(self, kind: BodyKind, sealed: bytes) -> bytes:
         return self._keys.open(f"{self._label}/{kind}", sealed)
 
@@ -71,11 +66,7 @@ class SessionCipher:
 
     def address(self, kind: BodyKind, body: bytes) -> bytes:
         """The address of a body: equal for equal bodies of this session, and useless for testing guesses."""
-        return self.addresser(kind)(body)
-
-    def addresser(self, kind: BodyKind) -> Callable[[bytes], bytes]:
-        """`address` for many bodies of one kind."""
-        return self._keys.digester(f"{self._label}/{kind}", ADDRESS_BYTES)
+        return self._keys.digest(f"{self._label}/{kind}", body)[:ADDRESS_BYTES]
 
 
 def parse_bodies(bodies: Sequence[bytes]) -> list[Any]:
@@ -154,8 +145,7 @@ def changes_since(history: GraphHistory, saved: SavedGraph, cipher: SessionCiphe
     nodes = list(history.all_nodes())
     new = [node for node in nodes if id(node) not in saved.numbers]
     chats = add_chats(changes, attached_chats(new), saved.chats, cipher)
-    add_messages(changes, node_bodies(new, chats), cipher)
-    addresses = [*saved.addresses, *changes.nodes]
+    addresses = add_messages(changes, new, chats, saved.addresses, cipher)
     numbers = {**saved.numbers, **{id(node): number for number, node in enumerate(new, len(saved.addresses))}}
     if len(nodes) < len(numbers):
         held = {id(node) for node in nodes}
@@ -170,7 +160,7 @@ def changes_since(history: GraphHistory, saved: SavedGraph, cipher: SessionCiphe
     for at, sample in enumerate(samples[: len(saved.samples)]):
         if sample is not saved.samples[at]:
             changes.moved.append((sample_name(sample.sample_id, cipher), sample.head))
-    add_samples(changes, sealed_samples(history, samples[len(saved.samples) :]), cipher)
+    add_samples(changes, history, samples[len(saved.samples) :], cipher)
     for response, notes in history.annotations.items():
         known = saved.notes.get(response, 0)
         changes.notes += [cipher.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
@@ -196,16 +186,8 @@ def append_changes(history: GraphHistory, length: int, chats: int, cipher: Sessi
     """The contents of a graph made by `continue_graph`, as changes of the stored graph: a list of `length` messages with `chats` chats."""
     changes = GraphChanges(first_chat=chats)
     numbers = add_chats(changes, attached_chats(history.nodes), {}, cipher)
-    add_messages(changes, node_bodies(history.nodes, numbers), cipher)
-    add_samples(changes, sealed_samples(history, history.settle()), cipher, shift=length)
-    return changes
-
-
-def linear_changes(appended: LinearAppend, cipher: SessionCipher) -> GraphChanges:
-    """The same for what was appended without a graph, to a list whose length is not known."""
-    changes = GraphChanges()
-    add_messages(changes, appended.bodies, cipher)
-    add_samples(changes, appended.samples, cipher)
+    add_messages(changes, history.nodes, numbers, (), cipher)
+    add_samples(changes, history, history.settle(), cipher, shift=length)
     return changes
 
 
@@ -220,21 +202,18 @@ def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mappi
     return numbers
 
 
-def node_bodies(nodes: Iterable[Node], chats: Mapping[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Each node's digest and JSON."""
-    return ((node.digest, encode_json(encode_node(node, chats))) for node in nodes)
-
-
-def add_messages(changes: GraphChanges, bodies: Iterable[tuple[bytes, bytes]], cipher: SessionCipher) -> None:
-    """Add the messages of new nodes."""
-    address_of, seal = cipher.addresser(BodyKind.MESSAGE), cipher.sealer(BodyKind.MESSAGE)
-    for digest, encoded in bodies:
+def add_messages(
+    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], cipher: SessionCipher
+) -> list[bytes]:
+    """Add the messages of new nodes, and return the addresses of all nodes by number."""
+    for node in nodes:
         # The digest comes first: after a load, ids can be computed without hashing, and `verify` has a digest to compare with.
-        body = digest + encoded
-        address = address_of(body)
+        body = node.digest + encode_json(encode_node(node, chats))
+        address = cipher.address(BodyKind.MESSAGE, body)
         changes.nodes.append(address)
         if address not in changes.messages:
-            changes.messages[address] = seal(body)
+            changes.messages[address] = cipher.seal(BodyKind.MESSAGE, body)
+    return [*addresses, *changes.nodes]
 
 
 def add_versions(changes: GraphChanges, history: GraphHistory, saved: SavedGraph, numbers: Mapping[int, int]) -> None:
@@ -252,16 +231,8 @@ def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
     return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
 
 
-def sealed_samples(history: GraphHistory, samples: Iterable[Sample]) -> Iterator[Sample]:
-    """The samples, each with its response id."""
+def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], cipher: SessionCipher, shift: int = 0) -> None:
     for sample in samples:
-        history.seal(sample)
-        yield sample
-
-
-def add_samples(changes: GraphChanges, samples: Iterable[Sample], cipher: SessionCipher, shift: int = 0) -> None:
-    for sample in samples:
-        assert sample.sealed is not None  # noqa: S101  # the caller computed it
         overlay = None
         if sample.overlay != EMPTY_OVERLAY:
             body = sample.overlay.to_json()
@@ -270,8 +241,8 @@ def add_samples(changes: GraphChanges, samples: Iterable[Sample], cipher: Sessio
                 changes.overlays[overlay] = cipher.seal(BodyKind.OVERLAY, body)
         # Two lines, because the second one is parsed only when the call is asked for. JSON in ASCII has no line breaks of its own.
         call = b"" if sample.call is None else encode_json(encode_call(sample.call, sample))
-        sealed = cipher.seal(BodyKind.SAMPLE, canonical_text(sample.sample_id) + b"\n" + call)
-        name, response = sample_name(sample.sample_id, cipher), bytes.fromhex(sample.sealed)
+        sealed = cipher.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
+        name, response = sample_name(sample.sample_id, cipher), bytes.fromhex(history.seal(sample))
         changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
 
 

@@ -11,8 +11,6 @@ from psycopg.rows import class_row
 
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
-from hermes.graph.linear_append import LinearAppend, can_be_linear
-from hermes.graph.response import sent_id
 from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.runtime import Transaction
@@ -26,7 +24,6 @@ from hermes.stores.postgres.graph_rows import (
     append_changes,
     changes_since,
     graph_from,
-    linear_changes,
     needs_full_rewrite,
     sample_name,
 )
@@ -79,8 +76,11 @@ class PostgresGraphs:
         self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry], keys: DataKeys
     ) -> AppendResult | None:
         """Append in one statement. None if that is impossible: the head has changed, a sample is known, or a chat is attached."""
-        row = append_row(session_id, head, entries, keys)
-        return row.result() if row is not None and await execute(tx, APPEND, row.values) else None
+        graph = continue_graph(head, 0)
+        row = append_row(session_id, head, graph, entries, keys)
+        if row is None or not await execute(tx, APPEND, row):
+            return None
+        return AppendResult.to(graph, len(graph))
 
     async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
         await lock_session(tx, session_id, head)
@@ -124,58 +124,21 @@ class PostgresGraphs:
         return status.head
 
 
-class AppendRow(NamedTuple):
-    """The values of the statement that appends to a list, and what was appended."""
+def append_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[GraphEntry], keys: DataKeys) -> dict[str, Any] | None:
+    """The values of the statement that appends to a list of which only the head is known; None if a chat is attached to a message.
 
-    values: dict[str, Any]
-    appended: LinearAppend | MessageGraph
-
-    def result(self) -> AppendResult:
-        """The state of the list after the statement."""
-        if isinstance(self.appended, MessageGraph):
-            return AppendResult.to(self.appended, len(self.appended))
-        ids = self.appended.ids
-        names = [known.hex() for known in ids]
-        return AppendResult(names[-1], tuple(names[1:]), tuple(sent_id(ids[one.index], one.overlay) for one in self.appended.samples))
-
-
-def append_row(session_id: UUID, head: str, entries: Sequence[GraphEntry], keys: DataKeys) -> AppendRow | None:
-    """The statement's values, for a list of which only the head is known; None if a chat is attached to a message."""
-    cipher, appended = SessionCipher(keys, session_id), append_without_graph(head, entries)
-    if appended is not None:
-        return AppendRow(append_values(session_id, head, appended.ids[-1].hex(), linear_changes(appended, cipher)), appended)
-    graph = continue_graph(head, 0)
+    `graph` continues from that head and is empty; this call adds the entries to it."""
     extend_graph(graph, entries)
     history = history_of(graph)
     if any(node.chat is not None for node in history.nodes):
         return None
-    return AppendRow(append_values(session_id, head, graph.head, append_changes(history, 0, 0, cipher)), graph)
-
-
-def append_without_graph(head: str, entries: Sequence[GraphEntry]) -> LinearAppend | None:
-    """What `extend_graph` would make of these entries, in the ordinary case; None if only a graph can tell: a message has metadata, a
-    sample comes twice, or its context is not the list."""
-    appended = LinearAppend(head)
-    for entry in entries:
-        call = entry.call if entry.sample_id is None else call_with_sample_id(entry)
-        if entry.without_tools or not can_be_linear(entry.message):
-            return None
-        if call is None and not entry.is_sampled:
-            appended.add(entry.message)
-            continue
-        if call is not None and appended.samples and any(sample.sample_id == call.sample_id for sample in appended.samples):
-            return None
-        appended.add_sample(entry.message, call, entry.keep_reasoning, entry.system)
-    return appended
-
-
-def append_values(session_id: UUID, head: str, new_head: str, changes: GraphChanges) -> dict[str, Any]:
+    changes = append_changes(history, 0, 0, SessionCipher(keys, session_id))
     names, _, indices, responses, overlays, bodies = map(list, zip(*changes.samples, strict=True)) if changes.samples else ([],) * 6
     return {
         "session_id": session_id,
         "head": head,
-        "new_head": new_head,
-        "count": len(changes.nodes),
+        "new_head": graph.head,
+        "count": len(graph),
         "mark": uuid4(),
         "addresses": list(changes.messages),
         "bodies": list(changes.messages.values()),

@@ -46,11 +46,10 @@ class Keyring:
         self._masters, self._vaults = masters, vaults
         self._capacity, self._keep_s = capacity, keep_s
         self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
-        self._at_work: OrderedDict[int, UUID] = OrderedDict()
-        """The users whose keys were asked for last; the caches of all others are empty. By their ids' numbers, which Python hashes and
-        compares faster than ids."""
+        self._at_work: OrderedDict[UUID, None] = OrderedDict()
+        """The users whose keys were asked for last; the caches of all others are empty."""
         self._discarded: dict[UUID, float] = {}
-        self._owners: OrderedDict[int, UUID] = OrderedDict()
+        self._owners: OrderedDict[UUID, UUID] = OrderedDict()
         self._when_discarded: list[Callable[[UUID], None]] = []
 
     def when_discarded(self, drop: Callable[[UUID], None]) -> None:
@@ -92,10 +91,10 @@ class Keyring:
         return known[1]
 
     def _note_at_work(self, user_id: UUID) -> None:
-        self._at_work[user_id.int] = user_id
-        self._at_work.move_to_end(user_id.int)
+        self._at_work[user_id] = None
+        self._at_work.move_to_end(user_id)
         if len(self._at_work) > MAX_AT_WORK:
-            _, rested = self._at_work.popitem(last=False)
+            rested, _ = self._at_work.popitem(last=False)
             if (known := self._known.get(rested)) is not None:
                 known[1].forget_derived()
 
@@ -136,10 +135,10 @@ class Keyring:
 
     def owner_of(self, session_id: UUID) -> UUID | None:
         """The user whose keys seal a session, if `note_owner` was called for it. It never changes."""
-        return self._owners.get(session_id.int)
+        return self._owners.get(session_id)
 
     def note_owner(self, session_id: UUID, user_id: UUID) -> None:
-        self._owners[session_id.int] = user_id
+        self._owners[session_id] = user_id
         while len(self._owners) > self._capacity:
             self._owners.popitem(last=False)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import date
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,22 +17,20 @@ from hermes.stores.postgres.database import execute, fetch_row, fetch_rows
 from hermes.stores.postgres.queries import load_queries
 
 CALLS = load_queries("model_calls")
-ADD = b"\n".join(CALLS[part] for part in ("insert", "from_value", "types", "value_end"))
-ID_FIELDS = ("id", "turn_id", "user_id", "session_id", "api_key_id")
-OTHER_FIELDS = {"usage", "day", "attempts", "rate"}
 USAGE_FIELDS = tuple(field.name for field in fields(Usage))
 ATTEMPT_FIELDS = tuple(field.name for field in fields(CallAttempt))
-CALL_FIELDS = tuple(field.name for field in fields(ModelCall) if field.name not in {*ID_FIELDS, *OTHER_FIELDS})
-VALUE_FIELDS = (*CALL_FIELDS, *USAGE_FIELDS)
-# One call for all fields of an object: a call has three dozen of them.
-ids_of, usage_of, attempt_of, fields_of = (attrgetter(*names) for names in (ID_FIELDS, USAGE_FIELDS, ATTEMPT_FIELDS, CALL_FIELDS))
+CALL_FIELDS = tuple(
+    field.name
+    for field in fields(ModelCall)
+    if field.name not in {"id", "turn_id", "user_id", "session_id", "api_key_id", "usage", "day", "attempts", "rate"}
+)
 
 
 class PostgresModelCalls:
     """The port ModelCalls."""
 
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
-        return await execute(tx, ADD, call_columns(call)) > 0
+        return await execute(tx, CALLS["add"], call_columns(call)) > 0
 
     async def totals(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         query = CALLS["totals" if user_id is None else "totals_of_user"]
@@ -80,13 +77,10 @@ def call_columns(call: ModelCall) -> dict[str, Any]:
 
 
 def call_row(call: ModelCall) -> dict[str, Any]:
-    """What a call's row holds, without what is null."""
-    values = (*fields_of(call), *usage_of(call.usage))
-    row = {name: value for name, value in zip(VALUE_FIELDS, values, strict=True) if value is not None}
-    for name, value in zip(ID_FIELDS, ids_of(call), strict=True):
-        if value is not None:
-            row[name] = value.hex  # a third of the time of str()
-    row["day"] = call.day.isoformat()
-    row["attempts"] = [dict(zip(ATTEMPT_FIELDS, attempt_of(attempt), strict=True)) for attempt in call.attempts]
-    row["rate"] = dict(call.rate)
-    return row
+    row: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
+    for name in ("id", "turn_id", "user_id", "session_id", "api_key_id"):
+        value = getattr(call, name)
+        row[name] = None if value is None else str(value)
+    usage = {name: getattr(call.usage, name) for name in USAGE_FIELDS}
+    attempts = [{name: getattr(attempt, name) for name in ATTEMPT_FIELDS} for attempt in call.attempts]
+    return {**row, **usage, "day": call.day.isoformat(), "attempts": attempts, "rate": dict(call.rate)}

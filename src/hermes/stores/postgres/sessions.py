@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from struct import Struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
-from psycopg.rows import tuple_row
-
 from hermes.graph.message import compact_json
 from hermes.graph.node import root_id
+from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.runtime import Transaction
 from hermes.ports.session import Session
@@ -24,7 +23,7 @@ from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.model_calls import CALLS, call_row
-from hermes.stores.postgres.packed_arrays import IntegerArray, bigint_array, bytea_array, integer_array, uuid_array
+from hermes.stores.postgres.packed_arrays import bigint_array, bytea_array, integer_array, uuid_array
 from hermes.stores.postgres.queries import PositionalQuery, load_queries
 from hermes.stores.postgres.statement_batch import StatementBatch
 from hermes.stores.seal import DataKeys
@@ -33,25 +32,12 @@ if TYPE_CHECKING:
     from hermes.ports.models import ModelCall
 
 SQL, CHATS = load_queries("sessions"), load_queries("client_chats")
+FROM_PLACED = b"from (select call as written from placed order by place) as each, jsonb_to_record(written)"
 FIND_AND_LOCK = CHATS["look"] + b" for no key update of sessions"
 """As `look`, and locks the chat: no other transaction writes to it until this one ends."""
-
-
-def record_query(*more: bytes) -> PositionalQuery:
-    """Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls;
-    and what `more` writes."""
-    calls = (CALLS["insert"], CHATS["record_calls"], CALLS["types"], CHATS["record_end"])
-    return PositionalQuery.of(b"\n".join((CHATS["record"], *more, CHATS["record_samples"], *calls)))
-
-
-RECORD, RECORD_WITH_OVERLAYS = record_query(), record_query(CHATS["record_overlays"])
-"""Two, because a part of a statement takes PostgreSQL time also if it has nothing to write, and most answers have no overlays."""
-FIND_TRACED, FIND_HEADS = PositionalQuery.of(CHATS["find_traced"]), PositionalQuery.of(CHATS["heads"])
-DIGEST_LABEL = "door"
-"""Stored digests depend on it, so it stays."""
+RECORD = PositionalQuery.of(CHATS["record"] + CALLS["add"].replace(b"from jsonb_to_record(%(call)s)", FROM_PLACED) + CHATS["record_end"])
+"""Samples with all that belongs to them, in one statement: their messages, the samples themselves, their fingerprints and their calls."""
 DIGEST_BYTES = 16
-QUOTE = Struct(">q")
-"""The first eight bytes of the digest of a trace, as PostgreSQL indexes them."""
 MAX_TRACED_CHATS = 4
 
 
@@ -184,10 +170,8 @@ class PostgresClientChats:
         """`announced` is shared with other processes that write chats; None: there are none."""
         self._database, self._keyring, self._announced = database, keyring, announced
         self._records = StatementBatch(database, record_answers, is_done=is_recorded)
-        # Two at once: a text that many answers of one user have in common takes longer, and others do not wait for it.
         self._traces = StatementBatch(database, find_traced)
-        # One at once, which takes a fraction of a millisecond: fewer statements for more requests.
-        self._heads = StatementBatch(database, find_heads, at_once=1)
+        self._heads = StatementBatch(database, find_heads)
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND_AND_LOCK, user_id, marks)
@@ -198,13 +182,14 @@ class PostgresClientChats:
 
     async def trace(self, user_id: UUID, traces: ChatTraces) -> Sequence[UUID]:
         async with self._database.once() as tx:
-            quotes = quote_numbers(traces, await self._keyring.of(tx, user_id))
-            contexts, spans = quotes[: len(traces.contexts)], {*quotes[len(traces.contexts) :]}
+            digester = make_digester(await self._keyring.of(tx, user_id))
+            contexts, spans = quote_numbers(traces.contexts, digester), {*quote_numbers(traces.spans, digester)}
             values = {"user_id": user_id, "quotes": [*contexts, *spans]}
             return rank_traced(await fetch_rows(tx, TracedSample, CHATS["trace"], values), contexts, spans)
 
     async def is_traced(self, user_id: UUID, traces: ChatTraces) -> bool:
-        quotes = quote_numbers(traces, await self._keys(user_id))
+        digester = make_digester(await self._keys(user_id))
+        quotes = [*quote_numbers(traces.contexts, digester), *quote_numbers(traces.spans, digester)]
         return bool(quotes) and await self._traces.run((user_id, quotes))
 
     async def is_unchanged(self, chat: ChatMatch) -> bool:
@@ -241,14 +226,14 @@ class PostgresClientChats:
         unless: ChatTraces = NO_TRACES,
     ) -> ChatMatch | None:
         keys = await self._keys(user_id)
-        appended = append_row(place.session_id, place.head, entries, keys)
-        if appended is None:
+        row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
+        if row is None:
             return None
-        row = appended.values
-        traces = quote_numbers(unless, keys) if place.seed and unless is not NO_TRACES else []
-        fingerprint = fingerprint_columns(mark, keys) if mark is not None else NO_FINGERPRINT
-        recorded = RecordedAnswer(place, user_id, row, fingerprint, call, traces)
-        if not await self._records.run(recorded, key=place.session_id.int):
+        digester = make_digester(keys)
+        recorded = RecordedAnswer(place, user_id, row, fingerprint_columns(mark, digester) if mark is not None else NO_FINGERPRINT, call)
+        if place.seed and unless is not NO_TRACES:
+            recorded.traces += [*quote_numbers(unless.contexts, digester), *quote_numbers(unless.spans, digester)]
+        if not await self._records.run(recorded, key=place.session_id):
             return None
         self._keyring.note_owner(place.session_id, user_id)
         return ChatMatch(place.session_id, row["new_head"], mark)
@@ -306,7 +291,7 @@ class PostgresClientChats:
         return f"{user_id}/hinted/{make_digester(await self._keyring.of(tx, user_id))(hint).hex()}"
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
-        fingerprint = fingerprint_columns(mark, await self._keyring.of(tx, user_id))
+        fingerprint = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
         await execute(tx, CHATS["note"], {"user_id": user_id, "session_id": session_id, "head": head, **fingerprint})
 
     async def hold_user(self, tx: Transaction, account: str, user_id: UUID) -> None:
@@ -360,7 +345,8 @@ class ShownList(NamedTuple):
     whole: bytes
 
 
-class RecordedAnswer(NamedTuple):
+@dataclass(slots=True)
+class RecordedAnswer:
     """An answer as it goes into the database: its chat, the rows that append it, its fingerprint, and its call."""
 
     chat: ChatMatch
@@ -368,17 +354,14 @@ class RecordedAnswer(NamedTuple):
     row: dict[str, Any]
     fingerprint: dict[str, Any]
     call: ModelCall
-    traces: Sequence[int]
+    traces: list[int] = field(default_factory=list)
     """If the user has a response with one of these, no chat is begun."""
 
 
 async def record_answers(tx: Transaction, answers: Sequence[RecordedAnswer]) -> list[bool]:
     """Write answers, each of another session; return which were written."""
-    query, values = RECORD, record_values(answers)
-    if any(answer.row["overlays"] for answer in answers):
-        query, values = RECORD_WITH_OVERLAYS, values | overlay_values(answers)
-    written = set(await fetch_positional(tx, query, values))
-    return [place in written for place in range(1, len(answers) + 1)]
+    written = set(await fetch_positional(tx, RECORD, record_values(answers)))
+    return [answer.chat.session_id in written for answer in answers]
 
 
 async def is_recorded(tx: Transaction, answer: RecordedAnswer) -> bool:
@@ -391,52 +374,46 @@ def record_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
     """The values of the statement `record`. All that is no binary is one JSON value, which is cheaper than a parameter for each column."""
     rows = [answer.row for answer in answers]
     marks = [answer.fingerprint for answer in answers]
+    messages = [(place, *pair) for place, row in enumerate(rows, 1) for pair in zip(row["addresses"], row["bodies"], strict=True)]
+    overlays = [(place, *pair) for place, row in enumerate(rows, 1) for pair in zip(row["overlays"], row["overlay_bodies"], strict=True)]
+    samples = [
+        (place, *sample) for place, row in enumerate(rows, 1) for sample in zip(*(row[name] for name in SAMPLE_COLUMNS), strict=True)
+    ]
+    places, addresses, bodies = columns_of(3, messages)
+    overlay_places, overlay_addresses, overlay_bodies = columns_of(3, overlays)
+    sample_places, names, indices, responses, sample_overlays, sample_bodies = columns_of(6, samples)
     return {
         "answers": compact_json([answer_columns(answer) for answer in answers]),
-        "calls": compact_json([call_row(answer.call) for answer in answers]),
         "seeds": bytea_array([answer.chat.seed or None for answer in answers]),
         "nodes": bytea_array([row["nodes"] for row in rows]),
         "shown": bytea_array([mark["shown"] for mark in marks]),
         "whole": bytea_array([mark["whole"] for mark in marks]),
         "echo": bytea_array([mark["echo"] for mark in marks]),
-        "places": places_of("addresses", rows),
-        "addresses": bytea_array(values_of("addresses", rows)),
-        "bodies": bytea_array(values_of("bodies", rows)),
-        "sample_places": places_of("names", rows),
-        "indices": integer_array(values_of("indices", rows)),
-        "names": bytea_array(values_of("names", rows)),
-        "responses": bytea_array(values_of("responses", rows)),
-        "sample_overlays": bytea_array(values_of("sample_overlays", rows)),
-        "sample_bodies": bytea_array(values_of("sample_bodies", rows)),
+        "places": integer_array(places),
+        "addresses": bytea_array(addresses),
+        "bodies": bytea_array(bodies),
+        "overlay_places": integer_array(overlay_places),
+        "overlays": bytea_array(overlay_addresses),
+        "overlay_bodies": bytea_array(overlay_bodies),
+        "sample_places": integer_array(sample_places),
+        "names": bytea_array(names),
+        "indices": integer_array(indices),
+        "responses": bytea_array(responses),
+        "sample_overlays": bytea_array(sample_overlays),
+        "sample_bodies": bytea_array(sample_bodies),
     }
 
 
-def overlay_values(answers: Sequence[RecordedAnswer]) -> dict[str, Any]:
-    """The further values of `record_overlays`."""
-    rows = [answer.row for answer in answers]
-    return {
-        "overlay_places": places_of("overlays", rows),
-        "overlays": bytea_array(values_of("overlays", rows)),
-        "overlay_bodies": bytea_array(values_of("overlay_bodies", rows)),
-    }
-
-
-def values_of(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What all answers have in a column, the first answer first."""
-    return [value for row in rows for value in row[name]]
-
-
-def places_of(name: str, rows: Sequence[Mapping[str, Any]]) -> IntegerArray:
-    """The number of its answer, for each value of `values_of`."""
-    return integer_array([place for place, row in enumerate(rows, 1) for _ in row[name]])
+SAMPLE_COLUMNS = ("names", "indices", "responses", "sample_overlays", "sample_bodies")
 
 
 def answer_columns(answer: RecordedAnswer) -> dict[str, Any]:
-    """An answer's columns that are no binary."""
+    session_id, user_id = str(answer.chat.session_id), str(answer.user_id)
     return {
+        "session_id": session_id,
+        "user_id": user_id,
         "account_id": answer.call.account_id,
-        "session_id": answer.chat.session_id.hex,
-        "user_id": answer.user_id.hex,
+        "channel_id": f"{user_id}/{session_id}",
         "head": None if answer.chat.seed else answer.chat.head,
         "new_head": answer.row["new_head"],
         "count": answer.row["count"],
@@ -444,21 +421,35 @@ def answer_columns(answer: RecordedAnswer) -> dict[str, Any]:
         "length": answer.fingerprint["length"],
         "quotes": answer.fingerprint["quotes"],
         "traces": answer.traces or None,
+        "call": {**call_row(answer.call), "session_id": session_id, "user_id": user_id},
     }
+
+
+def columns_of(count: int, rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(count)]
 
 
 async def find_traced(tx: Transaction, requests: Sequence[tuple[UUID, Sequence[int]]]) -> list[bool]:
     """Which requests, each a user and numbers of traces, have a trace of one of the user's chats."""
-    users = uuid_array(list({user_id for user_id, _ in requests}))
-    quotes = bigint_array(list({quote for _, quotes in requests for quote in quotes}))
-    found = set(await fetch_positional(tx, FIND_TRACED, {"users": users, "quotes": quotes}, row=tuple_row))
-    return [bool(found) and any((user_id, quote) in found for quote in quotes) for user_id, quotes in requests]
+    pairs = [(place, user_id, quote) for place, (user_id, quotes) in enumerate(requests) for quote in quotes]
+    places, users, quotes = columns_of(3, pairs)
+    values = {"places": integer_array(places), "users": uuid_array(users), "quotes": bigint_array(quotes)}
+    found = set(await fetch_values(tx, CHATS["is_traced"], values))
+    return [place in found for place in range(len(requests))]
 
 
 async def find_heads(tx: Transaction, sessions: Sequence[UUID]) -> list[str | None]:
     """The head of each session's list; None for a session that is gone."""
-    heads = dict(await fetch_positional(tx, FIND_HEADS, {"ids": uuid_array(sessions)}, row=tuple_row))
+    found = await fetch_rows(tx, SessionHead, CHATS["heads"], {"ids": uuid_array(sessions)})
+    heads = {each.session_id: each.head for each in found}
     return [heads.get(session_id) for session_id in sessions]
+
+
+class SessionHead(NamedTuple):
+    """A session, and the head of its list."""
+
+    session_id: UUID
+    head: str
 
 
 class NewClientChat(NamedTuple):
@@ -477,17 +468,16 @@ def new_client_chat(keys: DataKeys, session_id: UUID | None = None) -> NewClient
 NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b"", "quotes": None}
 
 
-def fingerprint_columns(mark: ChatFingerprint, keys: DataKeys) -> dict[str, Any]:
+def fingerprint_columns(mark: ChatFingerprint, digester: Callable[[bytes], bytes]) -> dict[str, Any]:
     """The columns of a fingerprint."""
-    digester = make_digester(keys)
+    quotes = [*quote_numbers(mark.traces.contexts, digester), *quote_numbers(mark.traces.spans, digester)]
     digests = {"shown": digester(mark.shown), "whole": digester(mark.whole), "echo": digester(mark.echo)}
-    return {"length": mark.length, **digests, "quotes": quote_numbers(mark.traces, keys) or None}
+    return {"length": mark.length, **digests, "quotes": quotes or None}
 
 
-def quote_numbers(traces: ChatTraces, keys: DataKeys) -> list[int]:
-    """The number of each trace: first those of lists, then those of spans."""
-    digests = b"".join(map(keys.digester(DIGEST_LABEL, QUOTE.size), (*traces.contexts, *traces.spans)))
-    return [number for (number,) in QUOTE.iter_unpack(digests)]
+def quote_numbers(traces: Sequence[bytes], digester: Callable[[bytes], bytes]) -> list[int]:
+    """Eight bytes of the digest of each trace, as PostgreSQL indexes them."""
+    return [int.from_bytes(digester(trace)[:8], "big", signed=True) for trace in traces]
 
 
 def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Collection[int]) -> list[UUID]:
@@ -507,8 +497,9 @@ def rank_traced(rows: Sequence[TracedSample], contexts: Sequence[int], spans: Co
 
 
 def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
-    """The function that makes one user's stored digests."""
-    return keys.digester(DIGEST_LABEL, DIGEST_BYTES)
+    """The function that makes one user's stored digests. They depend on the label "door", so it stays."""
+    digest_all = keys.digester("door")
+    return lambda digest: digest_all(digest)[:DIGEST_BYTES]
 
 
 def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, digester: Callable[[bytes], bytes]) -> ChatMatch:

@@ -23,7 +23,7 @@ from hermes.stores.postgres.database import Database, connection_of
 MAX_ITEMS = 64
 """Items in one batch: more would hold their locks for too long."""
 MAX_BATCHES = 2
-"""Batches under way at once, if not said otherwise: while PostgreSQL writes one, the next one is on its way."""
+"""Batches under way at once: while PostgreSQL writes one, the next one is on its way."""
 MAX_HELD_UP_S = 0.25
 """How long a batch may hold up the next ones. One that takes longer waits for a lock that another transaction holds."""
 Item = TypeVar("Item")
@@ -57,12 +57,10 @@ class StatementBatch(Generic[Item, Result]):
         run: Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result]]],
         *,
         is_done: Callable[[Transaction, Item], Awaitable[Result]] | None = None,
-        at_once: int = MAX_BATCHES,
     ) -> None:
         """`run` does all items in one statement, and returns the result of each; a second run of an item changes nothing, and returns
-        nothing true or raises. `is_done` returns the result of a first run whose reply was lost; None: the items only read. `at_once`:
-        batches under way at once. With one, an item waits for the batch before its own, and the batches are larger."""
-        self._database, self._do, self._is_done, self._at_once = database, run, is_done, at_once
+        nothing true or raises. `is_done` returns the result of a first run whose reply was lost; None: the items only read."""
+        self._database, self._do, self._is_done = database, run, is_done
         self._waiting: list[WaitingItem[Item, Result]] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._slow: set[asyncio.Task[None]] = set()
@@ -82,7 +80,7 @@ class StatementBatch(Generic[Item, Result]):
 
     def _start(self) -> None:
         self._is_due = False
-        while self._waiting and len(self._under_way) < self._at_once:
+        while self._waiting and len(self._under_way) < MAX_BATCHES:
             batch = asyncio.create_task(self._run(self._take()))
             self._under_way.add(batch)
             timer = asyncio.get_running_loop().call_later(MAX_HELD_UP_S, self._let_go_on, batch)
@@ -117,10 +115,7 @@ class StatementBatch(Generic[Item, Result]):
 
     async def _run(self, taken: Sequence[WaitingItem[Item, Result]]) -> None:
         try:
-            if len(taken) == 1:
-                await self._run_alone(taken[0], may_be_written=False)
-                return
-            fate = await self._run_together(taken)
+            fate = await self._run_together(taken) if len(taken) > 1 else BatchFate.NOT_WRITTEN
             if fate in (BatchFate.NOT_WRITTEN, BatchFate.UNKNOWN):
                 lines: dict[Hashable, list[WaitingItem[Item, Result]]] = {}
                 for number, each in enumerate(taken):

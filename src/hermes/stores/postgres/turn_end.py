@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from hermes.graph.stored_graph import continue_graph
 from hermes.ports.errors import ClaimLost, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.runtime import Transaction
@@ -36,12 +37,13 @@ class PostgresTurnEnds:
             graph_keys, user_keys = await self._keyring.of(tx, owner), await self._keyring.of(tx, claim.user_id)
         except UserErased:
             return None
-        row = append_row(end.session_id, end.head, end.entries, graph_keys)
+        graph = continue_graph(end.head, 0)
+        row = append_row(end.session_id, end.head, graph, end.entries, graph_keys)
         if row is None:
             return None
-        appended = row.result()
+        appended = AppendResult.to(graph, len(graph))
         parts = [seal_body(user_keys, claim.turn_id, number, "", body) for number, body in enumerate(end.parts)]
-        values = row.values | turn_columns(claim, end, parts, appended)
+        values = row | turn_columns(claim, end, parts, appended)
         # The balance is the lock that turns of other conversations need too.
         [(outcome,)] = await fetch_shared(tx, SQL["end"], values, order=str(claim.user_id))
         if outcome == "claim lost":

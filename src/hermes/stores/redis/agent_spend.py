@@ -83,7 +83,7 @@ class RedisAgentSpend:
             self._note_outage(error)
 
     async def spent_today(self) -> Mapping[str, int]:
-        with translate_redis_errors:
+        with translate_redis_errors():
             fields = await self._run_script("spent_by_agents", self._today(), [])
         pairs = zip(fields[::2], fields[1::2], strict=True)
         return {name.removeprefix(AGENT_FIELD).decode(): int(spent) for name, spent in pairs if name.startswith(AGENT_FIELD)}
@@ -95,7 +95,7 @@ class RedisAgentSpend:
             money = {"spent_micro_usd": spent_micro_usd, "cap_micro_usd": cap_micro_usd}
             self._alerts.alert("budget_threshold", **facts, agent=agent, **money)
 
-    async def _run_script(self, script: str, day: date, args: Sequence[Any]) -> Sequence[Any]:
+    async def _run_script(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
         """Run a script on a day's counters. If Redis does not have them, or missed an amount of this process, they are rebuilt first."""
         keys = agent_keys(day)
         if day in self._missed_days:

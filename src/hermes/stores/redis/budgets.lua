@@ -41,14 +41,9 @@ local function generation()
     return known_generation
 end
 
--- Whether counters with this generation may be used.
-local function is_of_now(found)
-    local known = generation()
-    return known and found == known
-end
-
 local function is_current(hash)
-    return is_of_now(redis.call('HGET', hash, 'generation'))
+    local known = generation()
+    return known and redis.call('HGET', hash, 'generation') == known
 end
 
 local function start_generation(random)
@@ -73,24 +68,10 @@ local function give_back(month, leases, lease)
     end
 end
 
--- Gives back the leases that have ended; returns whether there were any.
 local function expire(month, leases, now)
-    local ended = redis.call('ZRANGEBYSCORE', leases, '-inf', now)
-    for _, lease in ipairs(ended) do
+    for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now)) do
         give_back(month, leases, lease)
     end
-    return #ended > 0
-end
-
--- A sum as Redis stores it. Sums are whole numbers below 2^53, and exact.
-local function sum_of(value, amount)
-    return string.format('%d', number(value) + amount)
-end
-
--- All fields that a script changes are read at once and written at once: that is quicker than HINCRBY for each, and writes a quarter less
--- into the server's file of changes.
-local function read_user(month, day)
-    return redis.call('HMGET', month, 'generation', 'used', 'held', 'used:' .. day, 'held:' .. day, 'micro_usd:' .. day)
 end
 
 -- Finds the thresholds that are passed for the first time, and adds {label, percent} for each.
@@ -127,17 +108,10 @@ local function give_back_key(month, leases, lease)
 end
 
 local function expire_key(month, leases, calls, now)
-    local ended = redis.call('ZRANGEBYSCORE', leases, '-inf', now)
-    for _, lease in ipairs(ended) do
+    for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now)) do
         give_back_key(month, leases, lease)
     end
     redis.call('ZREMRANGEBYSCORE', calls, '-inf', now)
-    return #ended > 0
-end
-
-local function read_key(month, day)
-    return redis.call('HMGET', month, 'generation', 'rebuilt', 'usd', 'held:usd', 'tokens', 'held:tokens',
-        'usd:' .. day, 'held:usd:' .. day, 'tokens:' .. day, 'held:tokens:' .. day)
 end
 
 -- The amounts of one kind ('r:' or 't:') in the last minute: their sum, and {second, amount} by time. A minute is 61 whole seconds here: at
@@ -177,15 +151,16 @@ local function wait_ms(sum, found, amount, limit, now)
 end
 
 local function count_second(minute, kind, second, amount)
-    if redis.call('HINCRBY', minute, kind .. second, amount) == tonumber(amount) then -- a second that was not there
-        redis.call('EXPIRE', minute, 3 * MINUTE_S)
-    end
+    redis.call('HINCRBY', minute, kind .. second, amount)
+    redis.call('EXPIRE', minute, 3 * MINUTE_S)
 end
 
 -- The limit that a key's call does not fit below any more, with the ms to wait where the limit is one of a minute; nil if there is none.
--- An empty text is no limit. `used` is what read_key returns.
-local function reached_limit(used, calls, minute, now, tokens, micro_usd, limits)
-    local windows = {{'month_usd', 3, micro_usd}, {'month_tokens', 5, tokens}, {'day_usd', 7, micro_usd}, {'day_tokens', 9, tokens}}
+-- An empty text is no limit.
+local function reached_limit(month, calls, minute, now, day, tokens, micro_usd, limits)
+    local used = redis.call('HMGET', month, 'usd', 'held:usd', 'tokens', 'held:tokens',
+        'usd:' .. day, 'held:usd:' .. day, 'tokens:' .. day, 'held:tokens:' .. day)
+    local windows = {{'month_usd', 1, micro_usd}, {'month_tokens', 3, tokens}, {'day_usd', 5, micro_usd}, {'day_tokens', 7, tokens}}
     for _, window in ipairs(windows) do
         local name, at, amount = unpack(window)
         local limit = tonumber(limits[name] or '')
@@ -211,52 +186,45 @@ end
 -- ARGV now_ms day lease tokens day_limit month_limit expires_ms ttl_s, of a key: lease micro_usd limits as JSON
 local month, leases, settled, key_month, key_leases, key_calls, key_settled, key_minute = unpack(KEYS, 2)
 local now, day, lease, tokens, day_limit, month_limit, expires, ttl, key_lease, micro_usd, limits = unpack(ARGV)
-local used = read_user(month, day)
-if not is_of_now(used[1]) then
+if not is_current(month) then
     return {'rebuild'}
 end
-local key_used = key_month and read_key(key_month, day)
-if key_month and not is_of_now(key_used[1]) then
+if key_month and not is_current(key_month) then
     return {'rebuild_key'}
 end
-if expire(month, leases, now) then
-    used = read_user(month, day)
-end
+expire(month, leases, now)
 if redis.call('ZSCORE', leases, lease) then
     return {'reserved'} -- by an earlier try, whose reply came too late
 end
-local hold, amount = lease:match('^%x+'), tonumber(tokens)
-if redis.call('SISMEMBER', settled, hold) == 1 then
+if redis.call('SISMEMBER', settled, lease:match('^%x+')) == 1 then
     return {'given up'} -- this try comes too late: its caller no longer waits
 end
-if number(used[2]) + number(used[3]) + amount > tonumber(month_limit) then
+local used = redis.call('HMGET', month, 'used', 'held', 'used:' .. day, 'held:' .. day)
+if number(used[1]) + number(used[2]) + tonumber(tokens) > tonumber(month_limit) then
     return {'month'}
 end
-if number(used[4]) + number(used[5]) + amount > tonumber(day_limit) then
+if number(used[3]) + number(used[4]) + tonumber(tokens) > tonumber(day_limit) then
     return {'day'}
 end
 if key_month then
-    if expire_key(key_month, key_leases, key_calls, now) then
-        key_used = read_key(key_month, day)
-    end
+    expire_key(key_month, key_leases, key_calls, now)
+    local hold = lease:match('^%x+')
     if redis.call('ZSCORE', key_settled, hold) then
         return {'given up'} -- the user's month was rebuilt meanwhile, and no longer knows it
     end
-    local reached = reached_limit(key_used, key_calls, key_minute, now, tokens, micro_usd, cjson.decode(limits))
+    local reached = reached_limit(key_month, key_calls, key_minute, now, day, tokens, micro_usd, cjson.decode(limits))
     if reached then
         return reached
     end
-    local usd = tonumber(micro_usd)
-    redis.call('HSET', key_month,
-        'held:usd', sum_of(key_used[4], usd), 'held:tokens', sum_of(key_used[6], amount),
-        'held:usd:' .. day, sum_of(key_used[8], usd), 'held:tokens:' .. day, sum_of(key_used[10], amount))
+    change_key(key_month, 'held:', day, tokens, micro_usd)
     redis.call('ZADD', key_leases, expires, key_lease)
     redis.call('EXPIRE', key_leases, ttl)
     redis.call('ZADD', key_calls, expires, hold)
     redis.call('EXPIRE', key_calls, ttl)
     count_second(key_minute, 't:', math.floor(tonumber(now) / 1000), tokens)
 end
-redis.call('HSET', month, 'held', sum_of(used[3], amount), 'held:' .. day, sum_of(used[5], amount))
+redis.call('HINCRBY', month, 'held', tokens)
+redis.call('HINCRBY', month, 'held:' .. day, tokens)
 redis.call('ZADD', leases, expires, lease)
 redis.call('EXPIRE', leases, ttl)
 return {'reserved'}
@@ -265,53 +233,39 @@ return {'reserved'}
 -- KEYS as for reserve · ARGV day hold lease tokens micro_usd day_limit month_limit settled_ttl_s, of a key: lease now_ms recorded_ms
 local month, leases, settled, key_month, key_leases, key_calls, key_settled, key_minute = unpack(KEYS, 2)
 local day, hold, lease, tokens, micro_usd, day_limit, month_limit, ttl, key_lease, now, recorded = unpack(ARGV)
-local used = read_user(month, day)
-if not is_of_now(used[1]) then
+if not is_current(month) then
     return {'rebuild'}
 end
 if key_month then
-    local key_used = read_key(key_month, day)
-    if not is_of_now(key_used[1]) then
+    if not is_current(key_month) then
         return {'rebuild_key'}
     end
-    local reserved, reserved_usd, second = key_lease:match('^%x+:%d+:(%d+):(%d+):(%d+)$')
-    local held, held_usd, spent, spent_usd = 0, 0, 0, 0
-    if redis.call('ZREM', key_leases, key_lease) == 1 then
-        held, held_usd = -tonumber(reserved), -tonumber(reserved_usd)
-    end
+    give_back_key(key_month, key_leases, key_lease)
     redis.call('ZREM', key_calls, hold)
-    if not redis.call('ZSCORE', key_settled, hold) then
+    local is_counted = redis.call('ZSCORE', key_settled, hold)
+    if not is_counted then
         redis.call('ZADD', key_settled, now, hold)
+        local reserved, second = key_lease:match('^%x+:%d+:(%d+):%d+:(%d+)$')
         if redis.call('HEXISTS', key_minute, 't:' .. second) == 1 then
             count_second(key_minute, 't:', second, string.format('%d', tonumber(tokens) - tonumber(reserved)))
         end
         -- A call that was recorded well before the last rebuild is among what that found; of later ones it has noted the holds.
-        if number(recorded) >= number(key_used[2]) - REBUILT_MS then
-            spent, spent_usd = tonumber(tokens), tonumber(micro_usd)
+        if number(recorded) >= number(redis.call('HGET', key_month, 'rebuilt')) - REBUILT_MS then
+            change_key(key_month, '', day, tokens, micro_usd)
         end
     end
-    redis.call('HSET', key_month,
-        'usd', sum_of(key_used[3], spent_usd), 'held:usd', sum_of(key_used[4], held_usd),
-        'tokens', sum_of(key_used[5], spent), 'held:tokens', sum_of(key_used[6], held),
-        'usd:' .. day, sum_of(key_used[7], spent_usd), 'held:usd:' .. day, sum_of(key_used[8], held_usd),
-        'tokens:' .. day, sum_of(key_used[9], spent), 'held:tokens:' .. day, sum_of(key_used[10], held))
     redis.call('ZREMRANGEBYSCORE', key_settled, '-inf', string.format('%d', tonumber(now) - SETTLED_MS))
     redis.call('EXPIRE', key_settled, ttl)
 end
-local held, spent, spent_usd = 0, tonumber(tokens), tonumber(micro_usd)
-if redis.call('ZREM', leases, lease) == 1 then
-    held = -tonumber(lease:match(':(%d+)$'))
-end
+give_back(month, leases, lease)
 if redis.call('SADD', settled, hold) == 0 then
-    spent, spent_usd = 0, 0 -- settled before, or found in SQL by a rebuild; after a rebuild the thresholds are not checked yet
+    tokens, micro_usd = '0', '0' -- settled before, or found in SQL by a rebuild; after a rebuild the thresholds are not checked yet
 end
 redis.call('EXPIRE', settled, ttl)
-local of_month, of_day = sum_of(used[2], spent), sum_of(used[4], spent)
-redis.call('HSET', month, 'used', of_month, 'held', sum_of(used[3], held),
-    'used:' .. day, of_day, 'held:' .. day, sum_of(used[5], held), 'micro_usd:' .. day, sum_of(used[6], spent_usd))
 local passed = {'settled'}
-pass(month, day, tonumber(of_day), tonumber(day_limit), passed)
-pass(month, 'month', tonumber(of_month), tonumber(month_limit), passed)
+pass(month, day, redis.call('HINCRBY', month, 'used:' .. day, tokens), tonumber(day_limit), passed)
+pass(month, 'month', redis.call('HINCRBY', month, 'used', tokens), tonumber(month_limit), passed)
+redis.call('HINCRBY', month, 'micro_usd:' .. day, micro_usd)
 return passed
 
 -- name: release

@@ -143,7 +143,7 @@ class RedisBudgets:
 
     async def used(self, user_id: UUID) -> BudgetUsage:
         now = self._clock.now().astimezone(UTC)
-        with translate_redis_errors:
+        with translate_redis_errors():
             keys = [*user_keys(user_id, now.date()), settled_key(user_id, now.date())]
             _, *numbers = await self._counters.run_or_rebuild(
                 "used", keys, (to_ms(now), now.day), of=keys[1], rebuild=partial(self._rebuild, user_id, now.date())
@@ -170,7 +170,7 @@ class RedisBudgets:
 
         Tries at least twice: on a busy machine the time may pass while this process does not run. All tries together reserve once."""
         give_up_at = time.monotonic() + self._wait_s
-        with translate_redis_errors:
+        with translate_redis_errors():
             for tries in itertools.count(1):
                 try:
                     outcome, *wait_ms = await self._run_script("reserve", hold, args)
@@ -211,7 +211,7 @@ class RedisBudgets:
         )
         if hold.key is not None:
             args += (key_lease_member(hold, hold.key), to_ms(now), to_ms(recorded_at))
-        with translate_redis_errors:
+        with translate_redis_errors():
             _, *passed = await self._run_script("settle", hold, args)
         for label, percent in zip(passed[::2], passed[1::2], strict=True):
             await self._warn(hold, BudgetWindow.MONTH if label == b"month" else BudgetWindow.DAY, percent)
@@ -223,10 +223,10 @@ class RedisBudgets:
             facts = {"user_id": str(hold.user_id), "window": str(window), "period": period, "percent": percent, "limit_tokens": limit}
             self._alerts.alert("budget_threshold", **facts)
 
-    async def _run_script(self, script: str, hold: BudgetHold, args: Sequence[Any]) -> Sequence[Any]:
+    async def _run_script(self, script: str, hold: BudgetHold, args: Sequence[Any]) -> list[Any]:
         """Run a script on the months of a user and of the key. If Redis does not have one of them, it is rebuilt first."""
         keys = keys_of(hold)
-        more = dict if hold.key is None else partial(self.keys.rebuilds, hold.key.key_id, hold.day)
+        more = {} if hold.key is None else self.keys.rebuilds(hold.key.key_id, hold.day)
         rebuild = partial(self._rebuild, hold.user_id, hold.day)
         return await self._counters.run_or_rebuild(script, keys, args, of=keys[1], rebuild=rebuild, more=more)
 

@@ -15,8 +15,8 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, auto
@@ -51,8 +51,8 @@ MAX_NAMES = 1_000
 """How many names of counters are kept, so that they are not written anew for each call. One takes 700 bytes, and 1 µs to write."""
 MAX_SCRIPTS = 128
 """Scripts in one trip: more would block the server for its other clients."""
-ASK_FOR_REBUILD = frozenset({b"rebuild", b"rebuild_key"})
-"""What scripts return if their counters are gone."""
+
+
 Rebuild = Callable[[str, str], Awaitable[None]]
 """Makes counters anew, given the key of the lock and the token that holds it."""
 
@@ -65,9 +65,9 @@ class BudgetCounters:
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
         self._batch, self._wait_s = batch, wait_s
 
-    def run(self, name: str, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Awaitable[Any]:
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         """Run a script. Raises one of REDIS_ERRORS."""
-        return self._batch.run(self._scripts[name], keys, args, joined=joined)
+        return await self._batch.run(self._scripts[name], keys, args, joined=joined)
 
     async def run_or_rebuild(
         self,
@@ -77,19 +77,15 @@ class BudgetCounters:
         *,
         of: str,
         rebuild: Rebuild,
-        more: Callable[[], Mapping[bytes, tuple[str, Rebuild]]] = dict,
+        more: Mapping[bytes, tuple[str, Rebuild]] | None = None,
         joined: Joined | None = None,
-    ) -> Sequence[Any]:
+    ) -> list[Any]:
         """Run a script that returns `rebuild` if its counters (the hash `of`) are gone; then one process rebuilds them and the others wait.
-        `more` returns the same for scripts that use further counters, by what the script returns. `joined`: other calls may share its
-        reply.
+        `more` has the same for scripts that use further counters, by what the script returns. `joined`: other calls may share its reply.
 
         Raises StoreUnavailable if it waits too long for others."""
-        reply: Sequence[Any] = await self.run(name, keys, args, joined=joined)
-        if reply[0] not in ASK_FOR_REBUILD:  # nearly always
-            return reply
-        give_up, rebuilds = time.monotonic() + self._wait_s, {b"rebuild": (of, rebuild), **more()}
-        while reply[0] in rebuilds:
+        give_up, rebuilds = time.monotonic() + self._wait_s, {b"rebuild": (of, rebuild), **(more or {})}
+        while (reply := await self.run(name, keys, args, joined=joined))[0] in rebuilds:
             if time.monotonic() > give_up:
                 raise StoreUnavailable("the counters are being rebuilt; try again")
             token, (of, rebuild) = uuid4().hex, rebuilds[reply[0]]
@@ -107,8 +103,7 @@ class BudgetCounters:
                 raise
             if turn == b"busy":
                 await asyncio.sleep(random.uniform(0.002, 0.01))  # noqa: S311  # no secret
-            reply = await self.run(name, keys, args, joined=joined)
-        return reply
+        return list(reply)
 
 
 async def is_first_alert(transactions: Transactions, calls: ModelCalls, subject: str, period: str, percent: int) -> bool:
@@ -198,20 +193,13 @@ def check_amount(amount: object, *, least: int = 0) -> int:
     return amount
 
 
-class TranslateRedisErrors:
-    """Raises StoreUnavailable in place of Redis errors. Knows nothing of its block, so one will do for all."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and isinstance(error, REDIS_ERRORS):
-            raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
-
-
-translate_redis_errors = TranslateRedisErrors()
+@contextmanager
+def translate_redis_errors() -> Iterator[None]:
+    """Raise StoreUnavailable in place of Redis errors."""
+    try:
+        yield
+    except REDIS_ERRORS as error:
+        raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
 
 
 # --- scripts that go together
@@ -257,29 +245,23 @@ class ScriptBatch:
         self._loaded: set[str] = set()
         self._line: ReplyLine | None = None
 
-    def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Awaitable[Any]:
+    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any], *, joined: Joined | None = None) -> Any:
         """Run a script and return its reply. Raises the error of the script or of the connection."""
-        return self._add(script, keys, args, joined)
+        return await self._add(script, keys, args, joined)
 
-    def read(self, *command: Any) -> Awaitable[Any]:
+    async def read(self, *command: Any) -> Any:
         """Run a command that only reads, and return its reply, as `run` does."""
-        return self._add(None, (), command, Joined.ALL)
-
-    def post_read(self, *command: Any) -> asyncio.Future[Any]:
-        """As `read`, but under way at once; a caller may wait for its reply, and need not."""
-        reply = self._add(None, (), command, Joined.ALL)
-        reply.add_done_callback(note_seen)
-        return reply
+        return await self._add(None, (), command, Joined.ALL)
 
     def post(self, script: AsyncScript, keys: Sequence[str], *, joined: Joined | None = None) -> asyncio.Future[Any]:
         """Have a script run; a caller may wait for its reply, and need not."""
         reply = self._add(script, keys, (), joined)
-        reply.add_done_callback(note_seen)
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
         return reply
 
-    def execute(self, *command: Any) -> Awaitable[Any]:
+    async def execute(self, *command: Any) -> Any:
         """Run a command and return its reply, as `run` does."""
-        return self._add(None, (), command, None)
+        return await self._add(None, (), command, None)
 
     async def execute_all(self, *commands: tuple[Any, ...]) -> list[Any]:
         """Run commands in one trip and return their replies; raises the first error among them. Not a transaction: commands of other
@@ -303,12 +285,8 @@ class ScriptBatch:
         reply: asyncio.Future[Any] = loop.create_future()
         sha = None if script is None else script.sha
         alike: tuple[Any, ...] | None = None
-        if joined is Joined.ALL:
-            alike = (sha, *keys, *args)
-        elif joined is Joined.KEYS:
-            alike = (sha, *keys)
-        elif joined is Joined.SCRIPT:
-            alike = (sha,)
+        if joined is not None:
+            alike = {Joined.ALL: (sha, *keys, *args), Joined.KEYS: (sha, *keys), Joined.SCRIPT: (sha,)}[joined]
         call = self._joined.get(alike) if alike is not None else None
         if call is not None:
             call.replies.append(reply)
@@ -381,12 +359,6 @@ class ScriptBatch:
             self._line = None
             await line.aclose()
             raise
-
-
-def note_seen(reply: asyncio.Future[Any]) -> None:
-    """Look at the error of a reply for which perhaps nobody waits: asyncio would log it."""
-    if not reply.cancelled():
-        reply.exception()
 
 
 def fail_calls(calls: Sequence[ScriptCall], error: Exception) -> None:

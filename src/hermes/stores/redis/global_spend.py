@@ -98,7 +98,7 @@ class RedisGlobalSpend:
 
     async def spent_today(self) -> int:
         day = self._today()
-        with translate_redis_errors:
+        with translate_redis_errors():
             spent, *_ = await self._run_script("admit", day, [0], joined=Joined.ALL)
         if int(spent) < KILL_SWITCH_MICRO_USD:
             return int(spent)
@@ -126,7 +126,7 @@ class RedisGlobalSpend:
         self._alerts.alert("kill_switch_released", by=by)
         self._alerts.end("kill_switch_engaged")
         _, counter, state, *_ = global_keys(self._today())
-        with translate_redis_errors:  # the lock too: a process that is rebuilding now may have read the record before
+        with translate_redis_errors():  # the lock too: a process that is rebuilding now may have read the record before
             await self._counters.run("delete_keys", [GENERATION_KEY, state, counter, f"{state}:rebuild"], [])
 
     async def kill_switch_record(self) -> KillSwitchRecord | None:
@@ -173,7 +173,7 @@ class RedisGlobalSpend:
             facts = {"user_id": None, "window": "cap", "period": day.isoformat(), "percent": percent}
             self._alerts.alert("budget_threshold", **facts, spent_micro_usd=spent, cap_micro_usd=cap)
 
-    async def _run_script(self, script: str, day: date, args: Sequence[Any], *, joined: Joined | None = None) -> Sequence[Any]:
+    async def _run_script(self, script: str, day: date, args: Sequence[Any], *, joined: Joined | None = None) -> list[Any]:
         """Run a script on a day's counter. If Redis does not have it, or missed an amount of this process, it is rebuilt first."""
         keys = global_keys(day)
         state = keys[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from functools import lru_cache, partial
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -21,7 +21,6 @@ from hermes.ports.models import ModelCalls
 from hermes.ports.runtime import Clock, Transactions
 from hermes.stores.redis.counters import (
     GENERATION_KEY,
-    MAX_NAMES,
     RECENT_S,
     BudgetCounters,
     Rebuild,
@@ -74,7 +73,7 @@ class KeyCounters:
         if limits.minute_requests is None:
             return
         now = self._now()
-        with translate_redis_errors:
+        with translate_redis_errors():
             args = (to_ms(now), limits.minute_requests)
             outcome, *wait_ms = await self._counters.run("count_request", [GENERATION_KEY, key_keys(key_id, now.date())[-1]], args)
         if outcome != b"counted":
@@ -98,7 +97,7 @@ class KeyCounters:
         now = self._now()
         keys, day = [GENERATION_KEY, *key_keys(key_id, now.date())], now.date()
         of, rebuild = self.rebuilds(key_id, day)[b"rebuild_key"]
-        with translate_redis_errors:
+        with translate_redis_errors():
             reply = await self._counters.run_or_rebuild("key_used", keys, (to_ms(now), day.day), of=of, rebuild=rebuild)
         usd_day, usd_month, tokens_day, tokens_month, requests, tokens, at_once = map(int, reply[1:])
         return KeyUsage(
@@ -148,22 +147,15 @@ class KeyCounters:
 
 def limits_json(limits: KeyLimits) -> str:
     """The limits as the script reads them."""
-    return amounts_json(
-        limits.day_micro_usd,
-        limits.month_micro_usd,
-        limits.day_tokens,
-        limits.month_tokens,
-        limits.minute_tokens,
-        limits.calls_at_once,
-    )
-
-
-@lru_cache(MAX_NAMES)
-def amounts_json(*amounts: int | None) -> str:
-    return json.dumps({name: str(amount) for name, amount in zip(AMOUNTS, amounts, strict=True) if amount is not None})
-
-
-AMOUNTS = ("day_usd", "month_usd", "day_tokens", "month_tokens", "minute_tokens", "at_once")
+    amounts = {
+        "day_usd": limits.day_micro_usd,
+        "month_usd": limits.month_micro_usd,
+        "day_tokens": limits.day_tokens,
+        "month_tokens": limits.month_tokens,
+        "minute_tokens": limits.minute_tokens,
+        "at_once": limits.calls_at_once,
+    }
+    return json.dumps({name: str(amount) for name, amount in amounts.items() if amount is not None})
 
 
 def key_error(outcome: bytes, wait_ms: int, day: date) -> KeyQuotaSpent | KeyRateReached:

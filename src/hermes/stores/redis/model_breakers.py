@@ -4,11 +4,10 @@ A model whose last call was answered has no key, so a call reads its whole chain
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from redis.asyncio import Redis
@@ -36,8 +35,14 @@ class RedisModelBreakers:
         self._redis, self._clock, self._limits, self._batch = redis, clock, limits, batch or ScriptBatch(redis)
         self._values = ValueSwap(redis, decode_model_breaker, encode_model_breaker, limits.keep_s)
 
-    def find_unwell(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
-        return UnwellReply(models, self._batch.post_read("MGET", *map(model_breaker_key, models)), self._clock)
+    async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
+        try:
+            stored = await self._batch.read("MGET", *(model_breaker_key(model) for model in models))
+        except REDIS_ERRORS:
+            return {}
+        now = self._now
+        found = ((model, rules.condition_of(decode_model_breaker(value), now)) for model, value in zip(models, stored, strict=True))
+        return {model: condition for model, condition in found if condition is not None}
 
     async def read(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelBreaker]:
         """Return the state of each model, for operators; without the store none is known."""
@@ -72,26 +77,6 @@ class RedisModelBreakers:
     @property
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-class UnwellReply:
-    """The unwell models among those that Redis was asked for."""
-
-    __slots__ = ("_clock", "_models", "_reply")
-
-    def __init__(self, models: Sequence[ModelAddress], reply: asyncio.Future[Sequence[bytes | None]], clock: Clock) -> None:
-        self._models, self._reply, self._clock = models, reply, clock
-
-    def __await__(self) -> Generator[Any, None, Mapping[ModelAddress, ModelCondition]]:
-        try:
-            stored = yield from self._reply
-        except REDIS_ERRORS:
-            return {}
-        if not any(stored):  # nearly always
-            return {}
-        now = self._clock.now().timestamp()
-        found = ((model, rules.condition_of(decode_model_breaker(value), now)) for model, value in zip(self._models, stored, strict=True))
-        return {model: condition for model, condition in found if condition is not None}
 
 
 def model_breaker_key(model: ModelAddress) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hermes.gateway import model_breaker as rules
@@ -21,11 +20,9 @@ class MemoryModelBreakers:
     limits: ModelBreakerLimits = DEFAULT_MODEL_LIMITS
     states: dict[ModelAddress, ModelBreaker] = field(default_factory=dict)
 
-    def find_unwell(self, models: Sequence[ModelAddress]) -> Awaitable[Mapping[ModelAddress, ModelCondition]]:
+    async def find_unwell(self, models: Sequence[ModelAddress]) -> Mapping[ModelAddress, ModelCondition]:
         found = ((model, rules.condition_of(self._of(model), self._now)) for model in models)
-        answer: asyncio.Future[Mapping[ModelAddress, ModelCondition]] = asyncio.get_running_loop().create_future()
-        answer.set_result({model: condition for model, condition in found if condition is not None})
-        return answer
+        return {model: condition for model, condition in found if condition is not None}
 
     async def claim_probe(self, model: ModelAddress) -> bool:
         self.states[model], is_probe = rules.claim_probe(self._of(model), self._now, self.limits)

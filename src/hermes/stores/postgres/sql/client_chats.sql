@@ -71,14 +71,15 @@ select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_t
 -- Writes the answers of many calls: of each its messages, the sample, its fingerprint and its call; or nothing of it, if the head of its chat
 -- has changed, if its sample is known, or if a chat is to be begun although the request has a trace of one. A session comes once at most.
 with given as (
-    select new.*, user_id || '/' || session_id as channel_id from rows from (
-        json_to_recordset(%(answers)s) as (
-            session_id uuid, user_id uuid, account_id text, head text, new_head text, count integer, mark uuid, length integer,
-            quotes bigint[], traces bigint[]
+    select * from rows from (
+        jsonb_to_recordset(%(answers)s::jsonb) as (
+            session_id uuid, user_id uuid, account_id text, channel_id text, head text, new_head text, count integer, mark uuid,
+            length integer, quotes bigint[], traces bigint[], call jsonb
         ),
         unnest(%(seeds)s::bytea[], %(nodes)s::bytea[], %(shown)s::bytea[], %(whole)s::bytea[], %(echo)s::bytea[])
     ) with ordinality as new (
-        session_id, user_id, account_id, head, new_head, count, mark, length, quotes, traces, seed, nodes, shown, whole, echo, place
+        session_id, user_id, account_id, channel_id, head, new_head, count, mark, length, quotes, traces, call,
+        seed, nodes, shown, whole, echo, place
     )
 ), sampled as (
     select * from unnest(
@@ -96,6 +97,7 @@ with given as (
             lateral (select user_id from door_samples where quotes @> array[trace.quote] offset 0) as near
         where near.user_id = given.user_id
     )
+    order by place
     returning id, channel_id
 ), begun as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
@@ -105,7 +107,7 @@ with given as (
 ), moved as (
     update sessions set head = new_head, length = sessions.length + given.count, mark = given.mark, last_at = clock_timestamp()
     from given
-    where given.head is not null and sessions.id = given.session_id and sessions.head = given.head and sessions.length > 0
+    where sessions.id = given.session_id and sessions.head = given.head and sessions.length > 0
         and (given.user_id, given.account_id) in (select user_id, account_id from known) and not exists (
         -- One look into the index for each sample, however many samples there are.
         select from sampled,
@@ -114,25 +116,20 @@ with given as (
     )
     returning sessions.id, live, sessions.length - given.count as before
 ), placed as (
-    select given.*, live, before
-    from (select * from begun union all select * from moved) as written join given on given.session_id = written.id
+    select given.*, live, before from (select * from begun union all select * from moved) as written join given on session_id = id
 ), messages as (
     insert into graph_messages (session_id, address, body)
     select session_id, address, body
     from unnest(%(places)s::integer[], %(addresses)s::bytea[], %(bodies)s::bytea[]) as new (place, address, body) join placed using (place)
     on conflict do nothing
-
--- name: record_overlays
 ), overlays as (
     insert into graph_overlays (session_id, address, body)
     select session_id, address, body
     from unnest(%(overlay_places)s::integer[], %(overlays)s::bytea[], %(overlay_bodies)s::bytea[]) as new (place, address, body)
         join placed using (place)
     on conflict do nothing
-
--- name: record_samples
 ), log as (
-    insert into graph_log (session_id, nodes) select session_id, nodes from placed
+    insert into graph_log (session_id, nodes) select session_id, nodes from placed order by place
 ), samples as (
     insert into graph_samples (session_id, name, head, index, response, overlay, body)
     select session_id, name, live, before + index, response, overlay, body from sampled join placed using (place) order by number
@@ -141,23 +138,16 @@ with given as (
     select user_id, session_id, new_head, length, shown, whole, echo, quotes from placed where length is not null order by place
 ), called as (
 
--- name: record_calls
--- The calls come beside the answers, so that the parts above do not pass their many columns on.
-    from placed join rows from (json_to_recordset(%(calls)s) as (
-
 -- name: record_end
-    )) with ordinality as call on call.ordinality = place
-    on conflict (id) do nothing
 )
-select place from placed
+select session_id from placed
 
--- name: find_traced
--- Which of these traces chats of these users have. One look into the index for each trace, as in `trace`: with `quotes && …`, each row that has
--- one of them would be compared with all of them, and many rows may have one.
-select distinct user_id, quote
-from unnest(%(quotes)s::bigint[]) as given (quote),
+-- name: is_traced
+-- Which requests have a trace of a chat, as in `trace`: their numbers.
+select distinct place
+from unnest(%(places)s::integer[], %(users)s::uuid[], %(quotes)s::bigint[]) as given (place, user_id, quote),
     lateral (select user_id from door_samples where quotes @> array[given.quote] offset 0) as near
-where user_id = any(%(users)s::uuid[])
+where near.user_id = given.user_id
 
 -- name: recorded
 -- Whether `record` wrote the call with its sample. Calls are looked for by their id alone: they lie in months.

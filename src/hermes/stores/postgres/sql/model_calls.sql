@@ -1,6 +1,7 @@
 -- Model calls, the budget alerts on their totals, and the kill switch.
 
--- name: insert
+-- name: add
+-- One JSON value for the whole row: a call has two dozen fields, and one field sent as its own parameter costs as much as all in one value.
 insert into calls (
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
@@ -10,22 +11,15 @@ select
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
     latency_ms, first_token_ms, day, purpose, agent, platform, api_key_id, error, waited_ms, times, plan
-
--- name: from_value
--- One JSON value for the whole row: a call has two dozen fields, and one field sent as its own parameter costs as much as all in one value. A
--- field that it lacks is null.
 from jsonb_to_record(%(call)s) as call (
-    session_id uuid, user_id uuid, account_id text,
-
--- name: types
-    id uuid, turn_id uuid, response_id text, source text, tier text, backend text, model text, answered_by text, attempts jsonb,
-    tokens_in bigint, tokens_out bigint, cache_read bigint, cache_write bigint, cache_write_1h bigint, micro_usd bigint, rate jsonb,
-    is_estimated boolean, cache_hit boolean, outcome text, latency_ms integer, first_token_ms integer, day date, purpose text, agent text,
-    platform text, api_key_id uuid, error text, waited_ms integer, times integer, plan bigint
-
--- name: value_end
+    id uuid, turn_id uuid, user_id uuid, account_id text, session_id uuid, response_id text, source text, tier text, backend text,
+    model text, answered_by text, attempts jsonb, tokens_in bigint, tokens_out bigint, cache_read bigint, cache_write bigint,
+    cache_write_1h bigint, micro_usd bigint, rate jsonb, is_estimated boolean, cache_hit boolean, outcome text, latency_ms integer,
+    first_token_ms integer, day date, purpose text, agent text, platform text, api_key_id uuid, error text, waited_ms integer, times integer,
+    plan bigint
 )
 on conflict (id) do nothing
+returning id
 
 -- name: totals
 select count(*) as calls, coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micro_usd), 0)::bigint as micro_usd
